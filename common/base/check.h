@@ -5,12 +5,12 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define CHECK(condition)                                                                      \
-  do {                                                                                        \
-    if (!(condition)) [[unlikely]] {                                                          \
-      std::fprintf(stderr, "%s:%d: CHECK failed: %s\n", __FILE__, __LINE__, #condition);      \
-      std::abort();                                                                           \
-    }                                                                                         \
+#define CHECK(condition)                                                                 \
+  do {                                                                                   \
+    if (!(condition)) [[unlikely]] {                                                     \
+      std::fprintf(stderr, "%s:%d: CHECK failed: %s\n", __FILE__, __LINE__, #condition); \
+      std::abort();                                                                      \
+    }                                                                                    \
   } while (0)
 #define CHECK_EQ(a, b) CHECK((a) == (b))
 #define CHECK_LE(a, b) CHECK((a) <= (b))

@@ -31,7 +31,9 @@ void InitLog(std::string_view component, LogLevel level) {
   spdlog::set_default_logger(logger);
 }
 
-bool LogEnabled(LogLevel level) { return spdlog::default_logger_raw()->should_log(ToSpdlog(level)); }
+bool LogEnabled(LogLevel level) {
+  return spdlog::default_logger_raw()->should_log(ToSpdlog(level));
+}
 
 void LogLine(LogLevel level, std::string_view message) {
   spdlog::default_logger_raw()->log(ToSpdlog(level),

@@ -8,8 +8,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 
-#define RETURN_IF_ERROR(expr)                               \
-  do {                                                      \
+#define RETURN_IF_ERROR(expr)                                                              \
+  do {                                                                                     \
     if (absl::Status status_macro_s = (expr); !status_macro_s.ok()) return status_macro_s; \
   } while (0)
 
@@ -19,8 +19,8 @@
 // ASSIGN_OR_RETURN(auto x, Function()) declares or assigns lhs, or returns the error.
 #define ASSIGN_OR_RETURN(lhs, expr) \
   ASSIGN_OR_RETURN_IMPL(PENSTOCK_CONCAT(status_macro_or_, __LINE__), lhs, expr)
-#define ASSIGN_OR_RETURN_IMPL(tmp, lhs, expr) \
-  auto tmp = (expr);                          \
+#define ASSIGN_OR_RETURN_IMPL(tmp, lhs, expr)    \
+  auto tmp = (expr);                             \
   if (!tmp.ok()) return std::move(tmp).status(); \
   lhs = std::move(tmp).value()
 

@@ -38,16 +38,16 @@ class Json {
   static absl::StatusOr<Json> Parse(std::string_view text, ParseOptions options);
   static absl::StatusOr<Json> Parse(std::string_view text) { return Parse(text, ParseOptions()); }
 
-  Json() = default;  // null
-  Json(std::nullptr_t) {}                          // NOLINT(google-explicit-constructor)
-  Json(bool value) : value_(value) {}              // NOLINT(google-explicit-constructor)
-  Json(int value) : Json(int64_t{value}) {}        // NOLINT(google-explicit-constructor)
-  Json(int64_t value);                             // NOLINT(google-explicit-constructor)
-  Json(double value);                              // NOLINT(google-explicit-constructor)
-  Json(Number value) : value_(std::move(value)) {} // NOLINT(google-explicit-constructor)
-  Json(std::string value) : value_(std::move(value)) {}           // NOLINT
-  Json(std::string_view value) : value_(std::string(value)) {}    // NOLINT
-  Json(const char* value) : value_(std::string(value)) {}         // NOLINT
+  Json() = default;                                      // null
+  Json(std::nullptr_t) {}                                // NOLINT(google-explicit-constructor)
+  Json(bool value) : value_(value) {}                    // NOLINT(google-explicit-constructor)
+  Json(int value) : Json(int64_t{value}) {}              // NOLINT(google-explicit-constructor)
+  Json(int64_t value);                                   // NOLINT(google-explicit-constructor)
+  Json(double value);                                    // NOLINT(google-explicit-constructor)
+  Json(Number value) : value_(std::move(value)) {}       // NOLINT(google-explicit-constructor)
+  Json(std::string value) : value_(std::move(value)) {}  // NOLINT
+  Json(std::string_view value) : value_(std::string(value)) {}  // NOLINT
+  Json(const char* value) : value_(std::string(value)) {}       // NOLINT
   Json(Array value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
   Json(Object value);                              // NOLINT(google-explicit-constructor)
 

@@ -22,9 +22,10 @@ TEST(Json, RoundTripsOrderAndNumberText) {
 
 TEST(Json, RefusesWhatRfc8259Refuses) {
   for (const char* bad :
-       {"", "{", "[1,]", "{\"a\":1,}", "01", "1.", "nul", "NaN", "[1] 2", "\"\x01\"", "'a'",
-        "\"\\ud800\"", "{\"a\" 1}", "-", "+1", "[1e]", "tru", "\xEF\xBB\xBF{}", "\"\xE5\"",
-        "{\"a\":NaN}", "[Infinity]", "nullx", "[nulll]"}) {
+       {"",          "{",           "[1,]",       "{\"a\":1,}", "01",     "1.",
+        "nul",       "NaN",         "[1] 2",      "\"\x01\"",   "'a'",    "\"\\ud800\"",
+        "{\"a\" 1}", "-",           "+1",         "[1e]",       "tru",    "\xEF\xBB\xBF{}",
+        "\"\xE5\"",  "{\"a\":NaN}", "[Infinity]", "nullx",      "[nulll]"}) {
     EXPECT_FALSE(Json::Parse(bad).ok()) << bad;
   }
 }
@@ -53,7 +54,8 @@ TEST(Json, Numbers) {
 TEST(JsonWriter, EscapesAndRepairsUtf8) {
   std::string out;
   AppendJsonString(&out, std::string_view("a\"\\\n\x01\xE5z\xC3\xA9\xED\xA0\x80", 12));
-  EXPECT_EQ(out, "\"a\\\"\\\\\\n\\u0001\xEF\xBF\xBDz\xC3\xA9\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");
+  EXPECT_EQ(out,
+            "\"a\\\"\\\\\\n\\u0001\xEF\xBF\xBDz\xC3\xA9\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");
   EXPECT_TRUE(Json::Parse(out).ok());
 }
 
