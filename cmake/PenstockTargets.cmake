@@ -17,7 +17,9 @@ function(penstock_binary name)
 endfunction()
 
 # penstock_test(NAME SRCS ... DEPS ... [LABELS unit|integration|gpu|slow|fuzz] [TIMEOUT s]):
-# one gtest binary per test file; PENSTOCK_TEST_DATA points at tests/data.
+# one gtest binary per test file; PENSTOCK_TEST_DATA points at tests/data. The label 'tsan' makes it
+# part of the target tsan_tests, what the thread sanitizer's run builds (engine and router only).
+add_custom_target(tsan_tests)
 function(penstock_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
   if(NOT ARG_LABELS)
@@ -30,6 +32,9 @@ function(penstock_test name)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main penstock_warnings)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  if("tsan" IN_LIST ARG_LABELS)
+    add_dependencies(tsan_tests ${name})
+  endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
     ENVIRONMENT "PENSTOCK_TEST_DATA=${CMAKE_SOURCE_DIR}/tests/data")
