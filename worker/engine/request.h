@@ -25,10 +25,11 @@ struct EngineRequest {
   std::vector<TokenId> eos_ids;  // empty with ignore_eos
   std::vector<TokenId> stop_token_ids;
   int32_t adapter_id = -1;
-  int32_t priority = 0;     // lower first
-  int64_t deadline_ns = 0;  // steady clock; 0 = none
-  std::string cache_salt;   // isolates the prefix cache
-  uint64_t group_id = 0;    // n choices of one prompt share it; 0 = none
+  std::string adapter_identity;  // digest of the adapter's weights; required with adapter_id >= 0
+  int32_t priority = 0;          // lower first
+  int64_t deadline_ns = 0;       // steady clock; 0 = none
+  std::string cache_salt;        // isolates the prefix cache
+  uint64_t group_id = 0;         // n choices of one prompt share it; 0 = none
   bool read_prefix_cache = true;
 };
 
@@ -68,6 +69,16 @@ struct StepEvents {
   std::vector<TokenEvent> tokens;
   std::vector<LogprobEvent> logprobs;
   std::vector<FinishEvent> finished;
+
+  bool empty() const {
+    return accepted.empty() && tokens.empty() && logprobs.empty() && finished.empty();
+  }
+  void Clear() {
+    accepted.clear();
+    tokens.clear();
+    logprobs.clear();
+    finished.clear();
+  }
 };
 
 // What Heartbeat reports. Written by the engine thread once a loop, read by anyone.
@@ -86,6 +97,7 @@ struct EngineStats {
   uint64_t generation_tokens = 0;
   uint64_t nonfinite_requests = 0;
   uint64_t waiting_tokens = 0;  // prompt tokens of queued requests
+  bool draining = false;
 };
 
 }  // namespace penstock

@@ -37,7 +37,9 @@ struct StepRow {
   LogitsKind logits = LogitsKind::kNone;
 };
 
-// A row's blocks of one KV group, in order of position: blocks()[first, first + count).
+// A row's blocks of one KV group, in order of position: blocks()[first, first + count). Entry i is
+// for positions [i * block_size, (i + 1) * block_size); it covers the row's own positions too. In a
+// group with a window, entries wholly before the window are kPaddingBlock (released).
 struct RowBlocks {
   int32_t first = 0;
   int32_t count = 0;
