@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace penstock::kernels {
+
+// out[i] = table[ids[i]]. An id outside the table reads row 0: the host checks ids before.
+struct EmbeddingParams {
+  const int32_t* ids = nullptr;          // [num_tokens]
+  const __nv_bfloat16* table = nullptr;  // [vocab_size, hidden]
+  __nv_bfloat16* out = nullptr;          // [num_tokens, hidden]
+  int32_t num_tokens = 0;
+  int32_t vocab_size = 0;
+  int32_t hidden = 0;  // a multiple of 8
+};
+
+[[nodiscard]] cudaError_t LaunchEmbedding(const EmbeddingParams& params, cudaStream_t stream);
+
+}  // namespace penstock::kernels
