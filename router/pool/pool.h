@@ -133,6 +133,14 @@ struct WorkerStatus {
   uint64_t preemptions = 0;
   uint64_t steps = 0;
   int64_t engine_age_ms = 0;
+  uint64_t prompt_tokens = 0;
+  uint64_t generation_tokens = 0;
+  uint64_t waiting_tokens = 0;
+  uint64_t nonfinite_requests = 0;
+  bool draining = false;
+  // Counted by the router since it started.
+  uint64_t connects = 0;  // sessions opened
+  uint64_t breaks = 0;    // sessions lost after they were open
 };
 
 class WorkerPool {
