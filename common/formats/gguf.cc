@@ -233,8 +233,7 @@ absl::StatusOr<TensorRecord> ReadTensorRecord(Cursor& cursor, const std::string&
   if (!dtype.has_value()) {
     return InvalidArgument(
         "%s: tensor '%s' has GGML type %d, which is not supported (supported: F32 F16 BF16 Q8_0 "
-        "Q4_0 "
-        "Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K)",
+        "Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K)",
         file, name, type);
   }
   record.info.dtype = *dtype;
@@ -262,8 +261,7 @@ absl::Status PlaceTensors(std::vector<TensorRecord>& records, std::span<const st
     if (record.offset > data.size() || size > data.size() - record.offset) {
       return InvalidArgument(
           "%s: truncated or damaged: tensor '%s' needs bytes %d to %d of the data section, the "
-          "file "
-          "has %d",
+          "file has %d",
           file, record.info.name, record.offset, record.offset + size, data.size());
     }
     record.info.data = data.subspan(record.offset, size);
@@ -362,6 +360,11 @@ absl::Status GgufFile::Parse() {
   if (alignment < 1 || alignment > (1 << 20) || (alignment & (alignment - 1)) != 0) {
     return InvalidArgument("%s: general.alignment is %d, not a power of two up to 1048576", name_,
                            alignment);
+  }
+  ASSIGN_OR_RETURN(const std::optional<int64_t> parts, Int("split.count"));
+  if (parts.value_or(1) > 1) {
+    return Unimplemented(
+        "%s is one of %d parts of a split GGUF, which is not supported: merge them", name_, *parts);
   }
   if (records.empty()) return absl::OkStatus();
   const uint64_t padding = (alignment - cursor.position() % alignment) % alignment;

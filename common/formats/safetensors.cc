@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
-#include <set>
 
 #include "common/base/status.h"
 #include "common/json/json.h"
@@ -20,6 +19,22 @@ std::optional<DType> WeightType(std::string_view name) {
   if (name == "F32") return DType::kF32;
   if (name == "F16") return DType::kF16;
   if (name == "BF16") return DType::kBF16;
+  return std::nullopt;
+}
+
+// Bits of a value of every other type that the format defines; nullopt for an unknown name.
+std::optional<int64_t> OtherTypeBits(std::string_view name) {
+  struct Type {
+    std::string_view name;
+    int64_t bits;
+  };
+  constexpr Type kTypes[] = {
+      {"BOOL", 8}, {"U8", 8},      {"I8", 8},      {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8},
+      {"F4", 4},   {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"I16", 16},    {"U16", 16},    {"I32", 32},
+      {"U32", 32}, {"I64", 64},    {"U64", 64},    {"F64", 64},    {"C64", 64}};
+  for (const Type& type : kTypes) {
+    if (type.name == name) return type.bits;
+  }
   return std::nullopt;
 }
 
@@ -93,60 +108,91 @@ bool IsFile(const std::string& path) {
 
 absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
   std::unique_ptr<SafetensorsFile> file(new SafetensorsFile());
+  file->path_ = path;
   ASSIGN_OR_RETURN(file->file_, MappedFile::Open(path));
+  file->bytes_ = file->file_->bytes();
+  RETURN_IF_ERROR(file->Parse());
+  return file;
+}
+
+absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::FromMemory(std::string name,
+                                                                             std::string bytes) {
+  std::unique_ptr<SafetensorsFile> file(new SafetensorsFile());
+  file->path_ = std::move(name);
+  file->memory_ = std::move(bytes);
+  file->bytes_ = std::as_bytes(std::span(file->memory_));
   RETURN_IF_ERROR(file->Parse());
   return file;
 }
 
 absl::Status SafetensorsFile::Parse() {
-  const std::string& path = file_->path();
-  const std::span<const std::byte> bytes = file_->bytes();
   uint64_t header_size = 0;
-  if (bytes.size() < sizeof(header_size)) {
-    return InvalidArgument("%s: %d bytes are no safetensors file", path, bytes.size());
+  if (bytes_.size() < sizeof(header_size)) {
+    return InvalidArgument("%s: %d bytes are no safetensors file", path_, bytes_.size());
   }
-  std::memcpy(&header_size, bytes.data(), sizeof(header_size));
-  if (header_size > kMaxHeaderBytes || header_size > bytes.size() - sizeof(header_size)) {
+  std::memcpy(&header_size, bytes_.data(), sizeof(header_size));
+  if (header_size > kMaxHeaderBytes || header_size > bytes_.size() - sizeof(header_size)) {
     return InvalidArgument(
         "%s: truncated, damaged or no safetensors file: its header claims %d bytes, the file has "
         "%d",
-        path, header_size, bytes.size());
+        path_, header_size, bytes_.size());
   }
-  const std::string_view header = file_->text().substr(sizeof(header_size), header_size);
+  const auto header = bytes_.subspan(sizeof(header_size), header_size);
   absl::StatusOr<Json> parsed =
-      Json::Parse(header, {.max_depth = 8, .reject_duplicate_keys = true});
-  if (!parsed.ok()) return InvalidArgument("%s: header: %s", path, parsed.status().message());
-  if (!parsed->is_object()) return InvalidArgument("%s: its header is not a JSON object", path);
-  const std::span<const std::byte> data = bytes.subspan(sizeof(header_size) + header_size);
+      Json::Parse({reinterpret_cast<const char*>(header.data()), header.size()},
+                  {.max_depth = 8, .reject_duplicate_keys = true});
+  if (!parsed.ok()) return InvalidArgument("%s: header: %s", path_, parsed.status().message());
+  if (!parsed->is_object()) return InvalidArgument("%s: its header is not a JSON object", path_);
+  const std::span<const std::byte> data = bytes_.subspan(sizeof(header_size) + header_size);
 
   std::vector<Range> ranges;
   for (const JsonMember& member : parsed->as_object()) {
     if (member.key == "__metadata__") continue;
-    ASSIGN_OR_RETURN(Range range, ParseRange(member.value, member.key, data.size(), path));
-    ASSIGN_OR_RETURN(std::vector<int64_t> shape, ParseShape(member.value, member.key, path));
-    const Json* type_name = member.value.Find("dtype");
-    if (type_name == nullptr || !type_name->is_string()) {
-      return InvalidArgument("%s: tensor '%s' has no dtype", path, member.key);
+    ASSIGN_OR_RETURN(Range range, ParseRange(member.value, member.key, data.size(), path_));
+    ASSIGN_OR_RETURN(std::vector<int64_t> shape, ParseShape(member.value, member.key, path_));
+    const Json* type = member.value.Find("dtype");
+    if (type == nullptr || !type->is_string()) {
+      return InvalidArgument("%s: tensor '%s' has no dtype", path_, member.key);
     }
-    const uint64_t size = range.end - range.begin;
+    RETURN_IF_ERROR(AddTensor(member.key, type->as_string(), std::move(shape),
+                              data.subspan(range.begin, range.end - range.begin)));
     ranges.push_back(std::move(range));
-    const std::optional<DType> dtype = WeightType(type_name->as_string());
-    // Integer buffers (position ids, masks) lie in some files and are no weights: only not
-    // readable.
-    if (!dtype.has_value()) continue;
-    if (shape.empty()) shape.push_back(1);
-    const std::optional<int64_t> expected = CheckedBytes(*dtype, shape);
-    if (!expected.has_value() || static_cast<uint64_t>(*expected) != size) {
-      return InvalidArgument("%s: tensor '%s' of type %s and shape %s has %d bytes, expected %d",
-                             path, member.key, DTypeName(*dtype), ShapeText(shape), size,
-                             expected.value_or(-1));
-    }
-    tensors_.push_back({.name = member.key,
-                        .dtype = *dtype,
-                        .shape = std::move(shape),
-                        .data = data.subspan(ranges.back().begin, size)});
   }
-  return CheckTiling(std::move(ranges), data.size(), path);
+  return CheckTiling(std::move(ranges), data.size(), path_);
+}
+
+absl::Status SafetensorsFile::AddTensor(const std::string& name, std::string_view type,
+                                        std::vector<int64_t> shape,
+                                        std::span<const std::byte> data) {
+  const std::optional<DType> dtype = WeightType(type);
+  const std::optional<int64_t> bits =
+      dtype.has_value() ? int64_t{8} * LayoutOf(*dtype).bytes : OtherTypeBits(type);
+  if (!bits.has_value()) {
+    return InvalidArgument("%s: tensor '%s' has unknown dtype '%s'", path_, name, type);
+  }
+  const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
+  if (empty && dtype.has_value()) {
+    return InvalidArgument("%s: tensor '%s' of shape %s has a dimension of size 0", path_, name,
+                           ShapeText(shape));
+  }
+  const std::optional<int64_t> elements = empty ? 0 : CheckedElements(shape);
+  int64_t total_bits = 0;
+  if (!elements.has_value() || __builtin_mul_overflow(*elements, *bits, &total_bits) ||
+      total_bits % 8 != 0) {
+    return InvalidArgument("%s: tensor '%s' of type %s cannot have shape %s", path_, name, type,
+                           ShapeText(shape));
+  }
+  if (static_cast<uint64_t>(total_bits / 8) != data.size()) {
+    return InvalidArgument("%s: tensor '%s' of type %s and shape %s has %d bytes, expected %d",
+                           path_, name, type, ShapeText(shape), data.size(), total_bits / 8);
+  }
+  if (!dtype.has_value()) {
+    unreadable_.emplace(name, type);
+    return absl::OkStatus();
+  }
+  if (shape.empty()) shape.push_back(1);
+  tensors_.push_back({.name = name, .dtype = *dtype, .shape = std::move(shape), .data = data});
+  return absl::OkStatus();
 }
 
 absl::Status SafetensorsModel::AddFile(const std::string& path) {
@@ -162,15 +208,7 @@ absl::Status SafetensorsModel::AddFile(const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<SafetensorsModel>> SafetensorsModel::Open(
-    const std::string& folder) {
-  auto model = std::make_unique<SafetensorsModel>();
-  const std::string single = folder + "/model.safetensors";
-  const std::string index_path = folder + "/model.safetensors.index.json";
-  if (!IsFile(index_path)) {
-    RETURN_IF_ERROR(model->AddFile(single));
-    return model;
-  }
+absl::Status SafetensorsModel::AddShards(const std::string& folder, const std::string& index_path) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(index_path));
   const absl::StatusOr<Json> index = Json::Parse(text);
   if (!index.ok()) return InvalidArgument("%s: %s", index_path, index.status().message());
@@ -178,28 +216,43 @@ absl::StatusOr<std::unique_ptr<SafetensorsModel>> SafetensorsModel::Open(
   if (map == nullptr || !map->is_object()) {
     return InvalidArgument("%s has no weight_map object", index_path);
   }
-  std::set<std::string> shards;
+  std::map<std::string, std::vector<std::string>> shards;  // file -> its tensors
   for (const JsonMember& member : map->as_object()) {
     if (!member.value.is_string() || member.value.as_string().find('/') != std::string::npos) {
       return InvalidArgument("%s: weight_map['%s'] is no file name", index_path, member.key);
     }
-    shards.insert(member.value.as_string());
+    shards[member.value.as_string()].push_back(member.key);
   }
-  for (const std::string& shard : shards) {
+  if (shards.empty()) return InvalidArgument("%s: weight_map is empty", index_path);
+  for (const auto& [shard, names] : shards) {
     const std::string path = folder + "/" + shard;
     if (!IsFile(path)) {
       return NotFound(
           "%s names shard %s, which is not there: an interrupted download? (%d shards in all)",
           index_path, path, shards.size());
     }
-    RETURN_IF_ERROR(model->AddFile(path));
-  }
-  for (const JsonMember& member : map->as_object()) {
-    const Entry entry = model->Find(member.key);
-    if (entry.tensor != nullptr && !entry.file->ends_with("/" + member.value.as_string())) {
-      return InvalidArgument("%s puts tensor '%s' into %s, but it is in %s", index_path, member.key,
-                             member.value.as_string(), *entry.file);
+    RETURN_IF_ERROR(AddFile(path));
+    for (const std::string& name : names) {
+      const Entry entry = Find(name);
+      if (entry.tensor == nullptr ? !files_.back()->unreadable().contains(name)
+                                  : *entry.file != path) {
+        return InvalidArgument("%s puts tensor '%s' into %s, which does not hold it", index_path,
+                               name, path);
+      }
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<SafetensorsModel>> SafetensorsModel::Open(
+    const std::string& folder) {
+  auto model = std::make_unique<SafetensorsModel>();
+  const std::string single = folder + "/model.safetensors";
+  const std::string index_path = folder + "/model.safetensors.index.json";
+  if (IsFile(single) || !IsFile(index_path)) {
+    RETURN_IF_ERROR(model->AddFile(single));
+  } else {
+    RETURN_IF_ERROR(model->AddShards(folder, index_path));
   }
   return model;
 }
