@@ -97,7 +97,7 @@ std::vector<double> Attend(const PagedCase& c, const PagedCache& cache, int seq,
 }
 
 // bf16 probabilities and outputs: two roundings, each of independent errors.
-constexpr double kAttentionTolerance = 2.5 * kOneRounding;
+constexpr double kAttentionTolerance = 1.5 * kOneRounding;
 
 class DecodeAttentionTest : public ::testing::TestWithParam<PagedCase> {};
 

@@ -104,8 +104,8 @@ double RelativeError(const std::vector<T>& out, const std::vector<double>& refer
   return std::sqrt(difference / std::max(norm, 1e-300));
 }
 
-// bf16 keeps 8 bits: one rounding of the result costs up to 2^-9 relative, on average less.
-inline constexpr double kOneRounding = 1.0 / 512;
+// bf16 has 8 significant bits: rounding a result once costs up to 2^-8 of it (2^-9 on average).
+inline constexpr double kOneRounding = 1.0 / 256;
 
 // Runs launch directly, and again inside a captured graph; both must succeed.
 inline void RunPlainAndCaptured(const std::function<cudaError_t(cudaStream_t)>& launch) {
