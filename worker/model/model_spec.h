@@ -5,7 +5,10 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "absl/status/status.h"
 
 namespace penstock {
 
@@ -56,9 +59,27 @@ struct ModelSpec {
   std::string weights_dtype;  // "bfloat16", "Q4_1": for the operator's eyes
 };
 
-// Parameters in the linear layers, embeddings and norms.
+// No model has more layers: a bound for what is sized by the number of layers.
+inline constexpr int32_t kMaxLayers = 4096;
+
+// Every number positive and below a bound that keeps products within 64 bits, heads divisible by KV
+// heads, windows for every layer. name is the file, for messages.
+absl::Status CheckSpec(const ModelSpec& spec, std::string_view name);
+// InvalidArgument names the sizes that do divide. Fewer KV heads than ranks are replicated, the
+// vocabulary is padded: neither is an error.
+absl::Status CheckTensorParallel(const ModelSpec& spec, int size);
+
+// Parameters in the linear layers, embeddings and norms. A tied head counts once.
 int64_t CountParameters(const ModelSpec& spec);
 // Bytes of K and V per token over all layers, at element_bytes per number.
 int64_t KvBytesPerToken(const ModelSpec& spec, int element_bytes);
+// KV bytes that one sequence of `tokens` tokens needs: layers with a window keep at most
+// window tokens, rounded up to whole blocks (plus one for the edge).
+int64_t KvBytesPerSequence(const ModelSpec& spec, int64_t tokens, int element_bytes,
+                           int block_size);
+
+// The names of spec fields as canonical text, one "key=value" a line: equal text, equal
+// computation. For the fingerprint and for messages.
+std::string SpecText(const ModelSpec& spec);
 
 }  // namespace penstock

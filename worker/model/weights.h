@@ -21,8 +21,11 @@ namespace penstock {
 struct WeightView {
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
-  std::span<const std::byte> data;  // shape[0] rows of RowBytes(dtype, shape[1]) each
-  // When not empty: row i of the weight is row row_order[i] of data (undone q/k permutation).
+  // In the source's memory, valid as long as the source: shape[0] rows of RowBytes(dtype, shape[1])
+  // each (a vector's rows are its elements).
+  std::span<const std::byte> data;
+  // When not empty: row i of the weight is row row_order[i] of data (undone q/k permutation, of
+  // weights and biases).
   std::vector<int32_t> row_order;
 };
 
@@ -33,6 +36,11 @@ class WeightSource {
   virtual absl::StatusOr<WeightView> Get(std::string_view hf_name) const = 0;
   virtual bool Has(std::string_view hf_name) const = 0;
   virtual int64_t total_bytes() const = 0;
+
+  // Every tensor, under HF's name where it has one; sorted.
+  virtual std::vector<std::string> Names() const { return {}; }
+  // The file that a tensor is in, and its name there where that differs, for messages.
+  virtual std::string Location(std::string_view hf_name) const { return std::string(hf_name); }
 };
 
 }  // namespace penstock
