@@ -222,10 +222,14 @@ class Worker {
       const EngineStats stats = engine_->Stats();
       LogWarning("drain timeout, cancelling running=%d waiting=%d", stats.running, stats.waiting);
       engine_->AbortAll(absl::UnavailableError("the worker is shutting down; try again"));
-      (void)engine_->WaitIdle(kLastWritesTimeout);
     }
+    const bool idle_now = finished || engine_->WaitIdle(kLastWritesTimeout);
     service_->FinishStreams();
     server_.server->Shutdown(std::chrono::system_clock::now() + kLastWritesTimeout);
+    if (!idle_now) {
+      LogError("the engine hangs, ending without it");
+      _exit(kExitFailure);
+    }
     LogInfo("drained complete=%d", finished);
     return kExitOk;
   }
