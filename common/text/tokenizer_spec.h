@@ -22,6 +22,7 @@ struct AddedToken {
   bool rstrip = false;       // swallows the white space after it
   bool normalized = false;   // is looked for in the normalised text, itself normalised
   bool special = false;      // a control token: left out by Decode(skip_special)
+  bool in_text = true;       // false: never found in text, only an id (tekken, as its library does)
 };
 
 // A literal or a regular expression (Oniguruma's syntax, as Hugging Face's files have it).
