@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 
+#include "common/base/flag_help.h"
 #include "common/base/status.h"
 
 namespace penstock {
@@ -63,6 +64,9 @@ void AddEngineFlags(CLI::App& app, WorkerOptions& options, RawFlags& raw) {
       ->check(CLI::IsMember({8, 16, 32, 64, 128}));
   app.add_option("--kv-cache-memory-bytes", raw.kv_cache_memory_bytes,
                  "Memory of the KV cache (4g, 4G)");
+  app.add_option("--gpu-memory-utilization", options.gpu_memory_utilization,
+                 "Share of the GPU's memory to take at start (CUDA only)")
+      ->check(CLI::Range(0.01, 1.0));
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options.enable_prefix_caching,
                "Reuse the KV of equal prompt beginnings");
   app.add_option("--threads", options.threads, "Threads of the CPU backend (default: all cores)")
@@ -81,6 +85,12 @@ void AddProcessFlags(CLI::App& app, WorkerOptions& options, RawFlags& raw) {
   app.set_config("--config", "", "TOML file with the same names");
 }
 
+void AddFlags(CLI::App& app, WorkerOptions& options, RawFlags& raw) {
+  AddModelFlags(app, options);
+  AddEngineFlags(app, options, raw);
+  AddProcessFlags(app, options, raw);
+}
+
 // Every flag has an environment variable of the same name.
 void NameEnvironment(CLI::App& app) {
   for (CLI::Option* option : app.get_options([](CLI::Option* o) {
@@ -95,34 +105,16 @@ void NameEnvironment(CLI::App& app) {
   }
 }
 
-size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
-    }
-  }
-  return row[b.size()];
-}
-
-absl::Status UnknownFlag(const CLI::App& app, const std::string& flag) {
-  const std::string name = flag.substr(0, flag.find('='));
-  std::string nearest;
-  size_t best = name.size() / 2 + 1;
+std::vector<FlagInfo> FlagsOf(const CLI::App& app) {
+  std::vector<FlagInfo> flags;
   for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& known : option->get_lnames()) {
-      const size_t distance = EditDistance(name, "--" + known);
-      if (distance < best) {
-        best = distance;
-        nearest = "--" + known;
-      }
+    for (const std::string& name : option->get_lnames()) {
+      flags.push_back({.name = "--" + name,
+                       .takes_value = option->get_items_expected_max() > 0,
+                       .multiple = option->get_items_expected_max() > 1});
     }
   }
-  if (nearest.empty()) return InvalidArgument("%s: no such flag; see --help", name);
-  return InvalidArgument("%s: no such flag; did you mean %s?", name, nearest);
+  return flags;
 }
 
 absl::StatusOr<int32_t> HumanInt32(std::string_view flag, const std::string& text) {
@@ -200,13 +192,19 @@ absl::StatusOr<int64_t> ParseHumanInt(std::string_view flag, std::string_view te
   return static_cast<int64_t>(result);
 }
 
+std::vector<FlagInfo> WorkerFlags() {
+  CLI::App app;
+  WorkerOptions options;
+  RawFlags raw;
+  AddFlags(app, options, raw);
+  return FlagsOf(app);
+}
+
 absl::StatusOr<ParsedWorkerOptions> ParseWorkerOptions(int argc, const char* const* argv) {
   CLI::App app("Serves one model on one device over gRPC.", "penstock-worker");
   WorkerOptions options;
   RawFlags raw;
-  AddModelFlags(app, options);
-  AddEngineFlags(app, options, raw);
-  AddProcessFlags(app, options, raw);
+  AddFlags(app, options, raw);
   app.set_version_flag("--version", kVersionText);
   NameEnvironment(app);
   app.allow_extras();
@@ -219,7 +217,9 @@ absl::StatusOr<ParsedWorkerOptions> ParseWorkerOptions(int argc, const char* con
   } catch (const CLI::ParseError& error) {
     return InvalidArgument("%s", error.what());
   }
-  if (const auto extras = app.remaining(); !extras.empty()) return UnknownFlag(app, extras[0]);
+  if (const auto extras = app.remaining(); !extras.empty()) {
+    return UnknownFlagError(extras[0], FlagsOf(app));
+  }
   RETURN_IF_ERROR(Resolve(raw, &options));
   return ParsedWorkerOptions{.options = std::move(options)};
 }

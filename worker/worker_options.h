@@ -9,8 +9,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/flag_help.h"
 #include "common/base/log.h"
 #include "common/rpc/address.h"
 
@@ -26,12 +28,13 @@ struct WorkerOptions {
   Backend backend = Backend::kAuto;
   LoadFormat load_format = LoadFormat::kAuto;
   std::string dtype = "auto";
-  int32_t max_model_len = 0;           // tokens; 0 = auto: what model and memory allow
-  int32_t max_num_seqs = 0;            // 0 = the backend's choice
-  int32_t max_num_batched_tokens = 0;  // 0 = the backend's choice
-  int32_t block_size = 0;              // tokens; 0 = the backend's choice
-  int64_t kv_cache_memory_bytes = 0;   // 0 = the backend's choice
-  uint64_t seed = 0;                   // of dummy weights
+  int32_t max_model_len = 0;             // tokens; 0 = auto: what model and memory allow
+  int32_t max_num_seqs = 0;              // 0 = the backend's choice
+  int32_t max_num_batched_tokens = 0;    // 0 = the backend's choice
+  int32_t block_size = 0;                // tokens; 0 = the backend's choice
+  int64_t kv_cache_memory_bytes = 0;     // 0 = the backend's choice
+  double gpu_memory_utilization = 0.92;  // of the CUDA backend
+  uint64_t seed = 0;                     // of dummy weights
   bool enable_prefix_caching = true;
   int32_t threads = 0;  // of the CPU backend; 0 = all cores
   std::chrono::milliseconds drain_timeout{30'000};
@@ -48,6 +51,9 @@ struct ParsedWorkerOptions {
 
 // InvalidArgument names the flag, the value and what is accepted.
 absl::StatusOr<ParsedWorkerOptions> ParseWorkerOptions(int argc, const char* const* argv);
+
+// Every flag ParseWorkerOptions knows, for the launcher that hands them on.
+std::vector<FlagInfo> WorkerFlags();
 
 // "4096", "32k" (thousands), "32K" (1024s), "1.5g": vLLM's human-readable integers.
 absl::StatusOr<int64_t> ParseHumanInt(std::string_view flag, std::string_view text);

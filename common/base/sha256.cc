@@ -34,9 +34,7 @@ Sha256Digest Sha256Stream::Finish() {
   return digest;
 }
 
-void Sha256Stream::Restart() {
-  CHECK(EVP_DigestInit_ex(context_->md, nullptr, nullptr) == 1);
-}
+void Sha256Stream::Restart() { CHECK(EVP_DigestInit_ex(context_->md, nullptr, nullptr) == 1); }
 
 Sha256Digest Sha256(std::string_view data) {
   Sha256Stream stream;
