@@ -48,6 +48,11 @@ setup_python() {
   fi
 }
 
+setup_vocabularies() {
+  PENSTOCK_TEST_VOCABULARIES=$("$venv/bin/python" tests/tools/vocabularies.py \
+    "$(cache_dir)/vocabularies") && export PENSTOCK_TEST_VOCABULARIES
+}
+
 setup_model() { PENSTOCK_TEST_MODEL=$(default_model) && export PENSTOCK_TEST_MODEL; }
 
 check_format() {
@@ -81,6 +86,7 @@ steps=${*:-format cpp python tsan release}
 
 step "packages" setup_packages || die "the packages could not be installed"
 step "Python packages" setup_python || die "the Python packages could not be installed"
+step "test vocabularies" setup_vocabularies || die "the test vocabularies could not be fetched"
 step "test model" setup_model || die "the test model could not be fetched"
 for name in $steps; do
   case $name in
