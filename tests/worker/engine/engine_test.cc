@@ -195,7 +195,7 @@ TEST(EngineTest, AHungRunnerShowsAsAnOldStampAndAbortWaitsForIt) {
   auto engine = Engine::Create({}, std::move(runner)).value();
   Client client(engine.get());
   ASSERT_TRUE(engine->Submit(Request(client, 1, 30, 100)).ok());
-  client.ReadUntil([&] { return client.tokens[1].size() == 1; });
+  client.ReadUntil([&] { return client.tokens[1].size() >= 1; });
   EXPECT_FALSE(engine->WaitIdle(0ms));
   engine->AbortAll(absl::UnavailableError("going down"));
   const int64_t stamp = engine->Stats().last_loop_ns;
@@ -227,7 +227,7 @@ TEST(EngineTest, AFailedRunnerIsFatalAndNobodyGetsAFinish) {
     ASSERT_TRUE(changed.wait_for(lock, kPatience, [&] { return !fatal.ok(); }));
   }
   EXPECT_EQ(fatal.code(), absl::StatusCode::kInternal);
-  client.ReadUntil([&] { return client.tokens[1].size() == 3; });
+  client.ReadUntil([&] { return client.tokens[1].size() >= 3; });
   EXPECT_TRUE(client.finishes.empty());
 }
 
