@@ -34,6 +34,13 @@ std::shared_ptr<const Balancer::Ports> Balancer::snapshot() const {
   return ready_;
 }
 
+bool Balancer::Has(const WorkerLoad* worker) const {
+  for (const auto& port : *snapshot()) {
+    if (port->load().get() == worker) return true;
+  }
+  return false;
+}
+
 std::shared_ptr<WorkerPort> Balancer::Pick(const WorkerLoad* avoid) {
   std::shared_ptr<const Ports> ports = snapshot();
   if (avoid != nullptr) {

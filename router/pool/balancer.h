@@ -29,6 +29,7 @@ class Balancer {
   void SetReady(Ports ports);
   // Null when none is ready. `avoid` names a worker that was tried already: never picked.
   std::shared_ptr<WorkerPort> Pick(const WorkerLoad* avoid = nullptr);
+  bool Has(const WorkerLoad* worker) const;
   bool any_ready() const { return !snapshot()->empty(); }
 
  private:

@@ -45,6 +45,7 @@ class WorkerLink final : public ClientSession::Listener,
   bool busy() const;
 
   WorkerStatus Status() const;
+  const WorkerLoad* load() const { return load_.get(); }
   // The session when the worker may get new requests, else null.
   std::shared_ptr<WorkerPort> ReadyPort() const;
   int32_t max_num_seqs() const;

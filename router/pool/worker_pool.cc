@@ -156,7 +156,11 @@ class GrpcWorkerPool final : public WorkerPool {
   std::shared_ptr<const ServedModel> model() const override { return hub_->model(); }
   std::vector<WorkerStatus> workers() const override {
     std::vector<WorkerStatus> result;
-    for (const auto& link : hub_->links()) result.push_back(link->Status());
+    for (const auto& link : hub_->links()) {
+      result.push_back(link->Status());
+      // Ready is what gets requests: the balancer hears of a change a moment after the link.
+      result.back().ready = result.back().ready && hub_->balancer().Has(link->load());
+    }
     return result;
   }
   bool ready() const override { return hub_->balancer().any_ready(); }

@@ -26,8 +26,8 @@ struct PoolOptions {
   std::chrono::milliseconds engine_dead{60'000};
 };
 
-// Starts connecting in the background. InvalidArgument names a bad address. Destroy the pool after
-// the last request ended: no sink is called from then on.
+// Starts connecting in the background. InvalidArgument names a bad address. Executors outlive the
+// pool; no sink is called after its destruction has begun and the io threads have run dry.
 absl::StatusOr<std::unique_ptr<WorkerPool>> CreateWorkerPool(PoolOptions options);
 
 }  // namespace penstock
