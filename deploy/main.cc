@@ -1,0 +1,43 @@
+// penstock: the command people type. Each subcommand is a file of its own.
+
+#include <cstdio>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/base/exit_codes.h"
+#include "deploy/serve_command.h"
+#include "deploy/text_command.h"
+
+namespace {
+
+constexpr char kHelp[] = R"(penstock: serves open-weight language models over the OpenAI API.
+
+  penstock serve MODEL    start a server (penstock serve --help)
+  penstock text MODEL     show what the model sees: rendered prompt, ids, pieces
+  penstock version
+
+MODEL is a folder, a GGUF file or a hub id.
+)";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv, argv + argc);
+  const std::string command = argc > 1 ? arguments[1] : "--help";
+  const std::span<const std::string> rest =
+      std::span(arguments).subspan(std::min<size_t>(2, arguments.size()));
+  if (command == "serve") return penstock::RunServeCommand(arguments[0], rest);
+  if (command == "text") return penstock::RunTextCommand(rest);
+  if (command == "version" || command == "--version") {
+    std::puts("penstock 0.1.0");
+    return penstock::kExitOk;
+  }
+  if (command == "help" || command == "--help" || command == "-h") {
+    std::fputs(kHelp, stdout);
+    return argc > 1 ? penstock::kExitOk : penstock::kExitUsage;
+  }
+  std::fprintf(stderr, "penstock: no command '%s'; there are serve, text and version\n",
+               command.c_str());
+  return penstock::kExitUsage;
+}
