@@ -20,7 +20,8 @@ struct LoadedModel {
   std::shared_ptr<const TextModel> text;  // null without a tokenizer
 };
 
-// InvalidArgument: a flag does not fit (exit 2); everything else is about the model (exit 3).
+// An InvalidArgument whose message begins with "--" is about that flag (exit 2); every other error
+// is about the model (exit 3).
 absl::StatusOr<LoadedModel> LoadModel(const WorkerOptions& options);
 
 }  // namespace penstock

@@ -133,8 +133,10 @@ void ReportModel(const WorkerIdentity& identity, const Engine& engine, double se
       limits.max_queued_requests);
 }
 
+// A message that begins with a flag's name is about that flag, everything else about the model.
 int ExitCodeOf(const absl::Status& status) {
-  return absl::IsInvalidArgument(status) ? kExitUsage : kExitModel;
+  const bool names_flag = status.message().substr(0, 2) == "--";
+  return absl::IsInvalidArgument(status) && names_flag ? kExitUsage : kExitModel;
 }
 
 class Worker {
@@ -160,7 +162,11 @@ class Worker {
     const Clock::time_point engine_start = Clock::now();
     const EngineOptions engine_options = MakeEngineOptions(options_, loaded->identity);
     auto engine = Engine::Create(engine_options, std::move(loaded->runner));
-    if (!engine.ok()) return Refuse(engine.status(), ExitCodeOf(engine.status()));
+    if (!engine.ok()) {
+      // Its InvalidArgument names an option that does not fit this model.
+      return Refuse(engine.status(),
+                    absl::IsInvalidArgument(engine.status()) ? kExitUsage : kExitModel);
+    }
     engine_ = *std::move(engine);
     ReportModel(loaded->identity, *engine_, load_seconds);
     const double engine_seconds = Since(engine_start);
