@@ -91,18 +91,24 @@ void AddFlags(CLI::App& app, WorkerOptions& options, RawFlags& raw) {
   AddProcessFlags(app, options, raw);
 }
 
-// Every flag has an environment variable of the same name.
-void NameEnvironment(CLI::App& app) {
-  for (CLI::Option* option : app.get_options([](CLI::Option* o) {
-         return !o->get_lnames().empty() && o->get_lnames()[0] != "help" &&
-                o->get_lnames()[0] != "version" && o->get_lnames()[0] != "config";
-       })) {
-    std::string name = "PENSTOCK_" + option->get_lnames()[0];
+// Every flag has an environment variable of the same name. They are put before the command line,
+// and the last value of a flag wins, so that they lose to flags and win over the file.
+std::vector<std::string> EnvironmentFlags(CLI::App& app) {
+  std::vector<std::string> flags;
+  for (CLI::Option* option : app.get_options([](CLI::Option*) { return true; })) {
+    if (option->get_lnames().empty()) continue;
+    const std::string& flag = option->get_lnames()[0];
+    if (flag == "help" || flag == "version" || flag == "config") continue;
+    option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    std::string name = "PENSTOCK_" + flag;
     std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) {
       return c == '-' ? '_' : static_cast<char>(std::toupper(c));
     });
-    option->envname(name);
+    if (const char* value = std::getenv(name.c_str()); value != nullptr && *value != '\0') {
+      flags.push_back("--" + flag + "=" + value);
+    }
   }
+  return flags;
 }
 
 std::vector<FlagInfo> FlagsOf(const CLI::App& app) {
@@ -206,10 +212,12 @@ absl::StatusOr<ParsedWorkerOptions> ParseWorkerOptions(int argc, const char* con
   RawFlags raw;
   AddFlags(app, options, raw);
   app.set_version_flag("--version", kVersionText);
-  NameEnvironment(app);
   app.allow_extras();
+  std::vector<std::string> args = EnvironmentFlags(app);
+  args.insert(args.end(), argv + 1, argv + argc);
+  std::reverse(args.begin(), args.end());  // as CLI11 takes a vector
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(args));
   } catch (const CLI::CallForHelp&) {
     return ParsedWorkerOptions{.text = app.help()};
   } catch (const CLI::CallForVersion&) {
