@@ -24,6 +24,7 @@
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/cuda/rope_kv.h"
 #include "kernels/cuda/sample.h"
+#include "kernels/cuda/skinny_gemm.h"
 
 namespace penstock::kernels {
 namespace {
@@ -129,9 +130,10 @@ void BenchGemv() {
     const size_t size = static_cast<size_t>(s.in) * s.out;
     const int copies = static_cast<int>(std::max<size_t>(2, (size_t{1} << 30) / size));
     const auto weights = Random(size * copies, 0.02f);
-    const auto x = Random(static_cast<size_t>(s.in) * kMaxGemvRows);
-    const Device<__nv_bfloat16> out(static_cast<size_t>(s.out) * kMaxGemvRows);
-    for (const int rows : {1, 2, 4, 8}) {
+    const auto x = Random(static_cast<size_t>(s.in) * kMaxSkinnyRows);
+    const Device<__nv_bfloat16> out(static_cast<size_t>(s.out) * kMaxSkinnyRows);
+    char name[64];
+    for (const int rows : {1, 2}) {
       const double micros = Time(copies, [&](int i, cudaStream_t stream) {
         return LaunchGemv({.x = x->get(),
                            .weight = weights->get() + i * size,
@@ -141,8 +143,20 @@ void BenchGemv() {
                            .out_size = s.out},
                           stream);
       });
-      char name[64];
       std::snprintf(name, sizeof(name), "gemv %s %dx%d, %d rows", s.name, s.out, s.in, rows);
+      Report(name, micros, 2.0 * size, 2.0 * size * rows);
+    }
+    for (const int rows : {1, 4, 8, 16, 32, 64}) {
+      const double micros = Time(copies, [&](int i, cudaStream_t stream) {
+        return LaunchSkinnyGemm({.x = x->get(),
+                                 .weight = weights->get() + i * size,
+                                 .out = out.get(),
+                                 .num_rows = rows,
+                                 .in_size = s.in,
+                                 .out_size = s.out},
+                                stream);
+      });
+      std::snprintf(name, sizeof(name), "skinny_gemm %s %dx%d, %d rows", s.name, s.out, s.in, rows);
       Report(name, micros, 2.0 * size, 2.0 * size * rows);
     }
   }

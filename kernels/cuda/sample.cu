@@ -1,7 +1,7 @@
-// Sampling, one block a row. The adjusted logits go to scratch once (L2-resident); each limit
-// (top-k, top-p) is then found by narrowing a threshold over order-preserving integer keys, seven
-// pivots a pass, eleven passes for all 32 bits: exact, and the same on every run because every sum
-// has a fixed order. Bound by L2 reads of a row per pass; greedy rows need one pass.
+// Sampling, one block a row. Each limit (top-k, top-p) is found by narrowing a threshold over
+// order-preserving integer keys, seven pivots a pass, eleven passes for all 32 bits: exact, and the
+// same on every run because every sum has a fixed order. Bound by L2 reads of a row per pass;
+// greedy rows need one pass.
 
 #include <cfloat>
 
@@ -71,11 +71,45 @@ __device__ void BlockSums(float (&values)[kCount], Shared& shared) {
   __syncthreads();
 }
 
+// A row as the filters see it: values times scale (the inverse temperature).
+struct Row {
+  const float* values;
+  float scale;
+  int size;
+};
+
+// Calls f(value, index) for this thread's share of the row: four 16-byte loads in flight, because
+// one block alone must cover the latency of L2.
+template <typename F>
+__device__ __forceinline__ void ForEach(const Row& row, F f) {
+  const bool aligned = reinterpret_cast<uintptr_t>(row.values) % 16 == 0;
+  const int quads = aligned ? row.size / 4 : 0;
+  const auto* vectors = reinterpret_cast<const float4*>(row.values);
+  const auto visit = [&](const float4& v, int quad) {
+    f(v.x * row.scale, quad * 4);
+    f(v.y * row.scale, quad * 4 + 1);
+    f(v.z * row.scale, quad * 4 + 2);
+    f(v.w * row.scale, quad * 4 + 3);
+  };
+  int quad = threadIdx.x;
+  for (; quad + 3 * kThreads < quads; quad += 4 * kThreads) {
+    float4 v[4];
+#pragma unroll
+    for (int u = 0; u < 4; ++u) v[u] = vectors[quad + u * kThreads];
+#pragma unroll
+    for (int u = 0; u < 4; ++u) visit(v[u], quad + u * kThreads);
+  }
+  for (; quad < quads; quad += kThreads) visit(vectors[quad], quad);
+  for (int i = quads * 4 + threadIdx.x; i < row.size; i += kThreads) {
+    f(row.values[i] * row.scale, i);
+  }
+}
+
 // The largest key t with weight(keys >= t) >= wanted, where a key counts 1 (kMass false) or its
 // probability mass relative to the maximum. Keys below `floor` count nothing.
 template <bool kMass>
-__device__ uint32_t FindThreshold(const float* row, int size, float maximum, uint32_t floor,
-                                  float wanted, Shared& shared) {
+__device__ uint32_t FindThreshold(const Row& row, float maximum, uint32_t floor, float wanted,
+                                  Shared& shared) {
   uint64_t low = floor;                        // satisfies the condition, or nothing does
   uint64_t high = uint64_t{Key(maximum)} + 1;  // does not
   while (high - low > 1) {
@@ -86,14 +120,13 @@ __device__ uint32_t FindThreshold(const float* row, int size, float maximum, uin
       pivots[i] = static_cast<uint32_t>(low + width * (i + 1) / (kPivots + 1));
     }
     float sums[kPivots] = {};
-    for (int i = threadIdx.x; i < size; i += kThreads) {
-      const float value = row[i];
+    ForEach(row, [&](float value, int) {
       const uint32_t key = Key(value);
-      if (key < pivots[0] || key < floor) continue;
+      if (key < pivots[0] || key < floor) return;
       const float weight = kMass ? __expf(value - maximum) : 1.0f;
 #pragma unroll
       for (int j = 0; j < kPivots; ++j) sums[j] += key >= pivots[j] ? weight : 0.0f;
-    }
+    });
     BlockSums(sums, shared);
     uint64_t next_low = low;
     uint64_t next_high = high;
@@ -126,9 +159,8 @@ __device__ __forceinline__ float Penalise(float logit, const SamplingSlot& slot,
   return logit;
 }
 
-// Writes the adjusted logits to scratch; returns the best one. Sets shared.flag on NaN or +inf.
-__device__ Best Adjust(const SampleParams& p, const SamplingSlot& slot, int row, int slot_id,
-                       Shared& shared) {
+// Writes what penalties, mask and bias make of the logits to scratch.
+__device__ void Adjust(const SampleParams& p, const SamplingSlot& slot, int row, int slot_id) {
   const float* logits = p.logits + static_cast<int64_t>(row) * p.vocab_size;
   float* scratch = p.scratch + static_cast<int64_t>(row) * p.vocab_size;
   const uint16_t* counts = p.counts == nullptr || slot.use_counts == 0
@@ -138,75 +170,77 @@ __device__ Best Adjust(const SampleParams& p, const SamplingSlot& slot, int row,
   const uint32_t* mask =
       mask_index < 0 ? nullptr
                      : p.masks + static_cast<int64_t>(mask_index) * ((p.vocab_size + 31) / 32);
-  if (threadIdx.x == 0) shared.flag = 0;
-  __syncthreads();
-  bool bad = false;
+#pragma unroll 4
   for (int i = threadIdx.x; i < p.vocab_size; i += kThreads) {
     float logit = logits[i];
-    bad = bad || !(logit <= FLT_MAX);
     if (counts != nullptr) logit = Penalise(logit, slot, counts[i]);
     if (mask != nullptr && (mask[i / 32] >> (i % 32) & 1) == 0) logit = -INFINITY;
     scratch[i] = logit;
   }
-  if (bad) shared.flag = 1;
   __syncthreads();
   for (int b = slot.bias_begin + static_cast<int>(threadIdx.x); b < slot.bias_end; b += kThreads) {
     scratch[p.bias_ids[b]] += p.bias_values[b];
   }
   __syncthreads();
-  const float inverse = slot.temperature > 0 ? 1.0f / slot.temperature : 1.0f;
+}
+
+// The best of the row. Sets shared.flag when it holds NaN or +inf.
+__device__ Best FindBest(const Row& row, Shared& shared) {
+  if (threadIdx.x == 0) shared.flag = 0;
+  __syncthreads();
   Best best = {-INFINITY, 0x7fffffff};
-  for (int i = threadIdx.x; i < p.vocab_size; i += kThreads) {
-    const float value = scratch[i] * inverse;
-    scratch[i] = value;
+  bool bad = false;
+  ForEach(row, [&](float value, int i) {
+    bad = bad || !(value <= FLT_MAX);
     best = Better(best, {value, i});
-  }
+  });
+  if (bad) shared.flag = 1;
   return BlockBest(best, shared);
 }
 
 // The smallest key that min-p, top-k and top-p leave.
-__device__ uint32_t Threshold(const SampleParams& p, const SamplingSlot& slot, const float* scratch,
-                              float maximum, Shared& shared) {
+__device__ uint32_t Threshold(const SamplingSlot& slot, const Row& row, float maximum,
+                              Shared& shared) {
   uint32_t threshold = Key(-FLT_MAX);  // masked tokens never come back
   if (slot.min_p > 0) threshold = max(threshold, Key(maximum + __logf(slot.min_p)));
-  if (slot.top_k > 0 && slot.top_k < p.vocab_size) {
-    threshold = FindThreshold<false>(scratch, p.vocab_size, maximum, threshold,
-                                     static_cast<float>(slot.top_k), shared);
+  if (slot.top_k > 0 && slot.top_k < row.size) {
+    threshold =
+        FindThreshold<false>(row, maximum, threshold, static_cast<float>(slot.top_k), shared);
   }
   if (slot.top_p < 1.0f) {
     float mass[1] = {0};
-    for (int i = threadIdx.x; i < p.vocab_size; i += kThreads) {
-      if (Key(scratch[i]) >= threshold) mass[0] += __expf(scratch[i] - maximum);
-    }
+    ForEach(row, [&](float value, int) {
+      if (Key(value) >= threshold) mass[0] += __expf(value - maximum);
+    });
     BlockSums(mass, shared);
     const float wanted = slot.top_p * shared.totals[0];
     __syncthreads();
     threshold = wanted <= 1.0f ? Key(maximum)  // the best token alone has mass 1
-                               : FindThreshold<true>(scratch, p.vocab_size, maximum, threshold,
-                                                     wanted, shared);
+                               : FindThreshold<true>(row, maximum, threshold, wanted, shared);
   }
   return threshold;
 }
 
-__device__ int32_t Draw(const SampleParams& p, const SamplingSlot& slot, const float* scratch,
-                        uint32_t threshold, int output_index, Shared& shared) {
+__device__ int32_t Draw(const SamplingSlot& slot, const Row& row, uint32_t threshold,
+                        int output_index, Shared& shared) {
   Best best = {-INFINITY, 0x7fffffff};
-  for (int first = threadIdx.x * 4; first < p.vocab_size; first += kThreads * 4) {
-    PhiloxNumbers numbers;
-    bool drawn = false;
-    for (int j = 0; j < 4 && first + j < p.vocab_size; ++j) {
-      const float value = scratch[first + j];
-      if (Key(value) < threshold) continue;
-      if (!drawn) {
-        numbers = Philox(first / 4, output_index, slot.choice, 0, slot.seed);
-        drawn = true;
-      }
-      // 1 - u keeps full precision where it matters: small exponentials win.
-      const float v = (static_cast<float>(numbers.x[j]) + 0.5f) * 0x1p-32f;
-      const float exponential = -log1pf(-fminf(v, 0.99999994f));
-      best = Better(best, {value - logf(exponential), first + j});
+  PhiloxNumbers numbers;
+  int drawn = -1;  // the quad of tokens that numbers are for
+  ForEach(row, [&](float value, int i) {
+    if (Key(value) < threshold) return;
+    if (drawn != i / 4) {
+      drawn = i / 4;
+      numbers = Philox(drawn, output_index, slot.choice, 0, slot.seed);
     }
-  }
+    const uint32_t bits = i % 4 == 0   ? numbers.x[0]
+                          : i % 4 == 1 ? numbers.x[1]
+                          : i % 4 == 2 ? numbers.x[2]
+                                       : numbers.x[3];
+    // 1 - u keeps full precision where it matters: small exponentials win.
+    const float v = (static_cast<float>(bits) + 0.5f) * 0x1p-32f;
+    const float exponential = -log1pf(-fminf(v, 0.99999994f));
+    best = Better(best, {value - logf(exponential), i});
+  });
   return BlockBest(best, shared).index;
 }
 
@@ -256,13 +290,21 @@ __global__ void __launch_bounds__(kThreads) SampleKernel(const __grid_constant__
   const int slot_id = p.row_slots[row];
   if (slot_id <= 0) return;
   const SamplingSlot slot = p.slots[slot_id];
-  const Best best = Adjust(p, slot, row, slot_id, shared);
+  const int64_t offset = static_cast<int64_t>(row) * p.vocab_size;
+  // Most rows need no adjusting: they are read where they lie.
+  const bool adjusted = (p.counts != nullptr && slot.use_counts != 0) ||
+                        slot.bias_end > slot.bias_begin ||
+                        (p.row_masks != nullptr && p.row_masks[row] >= 0);
+  if (adjusted) Adjust(p, slot, row, slot_id);
+  const Row values = {.values = (adjusted ? p.scratch : p.logits) + offset,
+                      .scale = slot.temperature > 0 ? 1.0f / slot.temperature : 1.0f,
+                      .size = p.vocab_size};
+  const Best best = FindBest(values, shared);
   const bool bad = shared.flag != 0 || best.index == 0x7fffffff || best.value == -INFINITY;
   int32_t token = bad ? 0 : best.index;
   if (!bad && slot.temperature > 0 && slot.top_k != 1 && slot.top_p > 0) {
-    const float* scratch = p.scratch + static_cast<int64_t>(row) * p.vocab_size;
-    const uint32_t threshold = Threshold(p, slot, scratch, best.value, shared);
-    token = Draw(p, slot, scratch, threshold, p.output_indices[row], shared);
+    const uint32_t threshold = Threshold(slot, values, best.value, shared);
+    token = Draw(slot, values, threshold, p.output_indices[row], shared);
   }
   if (!bad && slot.num_logprobs >= 0) WriteLogprobs(p, slot, row, token, shared);
   if (threadIdx.x != 0) return;

@@ -6,6 +6,7 @@
 #include "kernels/cuda/embedding.h"
 #include "kernels/cuda/gemv.h"
 #include "kernels/cuda/rms_norm.h"
+#include "kernels/cuda/skinny_gemm.h"
 #include "tests/kernels/cuda/gpu_test.h"
 
 namespace penstock::kernels {
@@ -136,49 +137,76 @@ TEST(Embedding, GathersRowsAndIgnoresWildIds) {
   }
 }
 
+struct LinearCase {
+  int in_size;
+  int out_size;
+  int rows;
+};
+
+// Runs launch(x, weight, bias, residual, out, out_f32) and compares both kinds of output.
+template <typename Params>
+void CheckLinear(const LinearCase& c, cudaError_t (*launch)(const Params&, cudaStream_t)) {
+  const auto x = RandomBf16(static_cast<size_t>(c.rows) * c.in_size, 6);
+  const auto weight = RandomBf16(static_cast<size_t>(c.out_size) * c.in_size, 7, 0.05f);
+  const auto bias = RandomBf16(c.out_size, 8);
+  const auto residual = RandomBf16(static_cast<size_t>(c.rows) * c.out_size, 9);
+  std::vector<double> expected(static_cast<size_t>(c.rows) * c.out_size);
+  for (int r = 0; r < c.rows; ++r) {
+    for (int o = 0; o < c.out_size; ++o) {
+      double sum = ToDouble(bias[o]) + ToDouble(residual[static_cast<size_t>(r) * c.out_size + o]);
+      for (int i = 0; i < c.in_size; ++i) {
+        sum += ToDouble(x[static_cast<size_t>(r) * c.in_size + i]) *
+               ToDouble(weight[static_cast<size_t>(o) * c.in_size + i]);
+      }
+      expected[static_cast<size_t>(r) * c.out_size + o] = sum;
+    }
+  }
+  DeviceBuffer<__nv_bfloat16> dx(x);
+  DeviceBuffer<__nv_bfloat16> dw(weight);
+  DeviceBuffer<__nv_bfloat16> db(bias);
+  DeviceBuffer<__nv_bfloat16> dr(residual);
+  DeviceBuffer<__nv_bfloat16> out(expected.size());
+  DeviceBuffer<float> out_f32(expected.size());
+  Params params = {.x = dx.data(),
+                   .weight = dw.data(),
+                   .bias = db.data(),
+                   .residual = dr.data(),
+                   .out = out.data(),
+                   .num_rows = c.rows,
+                   .in_size = c.in_size,
+                   .out_size = c.out_size};
+  RunPlainAndCaptured([&](cudaStream_t stream) { return launch(params, stream); });
+  EXPECT_LT(RelativeError(out.Read(), expected), kOneRounding) << c.in_size << " " << c.rows;
+  params.out = nullptr;
+  params.out_f32 = out_f32.data();
+  ASSERT_CUDA_OK(launch(params, nullptr));
+  // f32 sums of in_size exact products of bf16 pairs.
+  EXPECT_LT(RelativeError(out_f32.Read(), expected), 1e-5) << c.in_size << " " << c.rows;
+}
+
 TEST(Gemv, MatchesTheReferenceForEveryRowCount) {
   SKIP_WITHOUT_GPU();
   for (const auto& [in_size, out_size] : {std::pair{4096, 517}, {576, 1536}, {8, 3}, {1032, 64}}) {
     for (int rows = 1; rows <= kMaxGemvRows; ++rows) {
-      const auto x = RandomBf16(static_cast<size_t>(rows) * in_size, 6);
-      const auto weight = RandomBf16(static_cast<size_t>(out_size) * in_size, 7, 0.05f);
-      const auto bias = RandomBf16(out_size, 8);
-      const auto residual = RandomBf16(static_cast<size_t>(rows) * out_size, 9);
-      std::vector<double> expected(static_cast<size_t>(rows) * out_size);
-      for (int r = 0; r < rows; ++r) {
-        for (int o = 0; o < out_size; ++o) {
-          double sum =
-              ToDouble(bias[o]) + ToDouble(residual[static_cast<size_t>(r) * out_size + o]);
-          for (int i = 0; i < in_size; ++i) {
-            sum += ToDouble(x[static_cast<size_t>(r) * in_size + i]) *
-                   ToDouble(weight[static_cast<size_t>(o) * in_size + i]);
-          }
-          expected[static_cast<size_t>(r) * out_size + o] = sum;
-        }
-      }
-      DeviceBuffer<__nv_bfloat16> dx(x);
-      DeviceBuffer<__nv_bfloat16> dw(weight);
-      DeviceBuffer<__nv_bfloat16> db(bias);
-      DeviceBuffer<__nv_bfloat16> dr(residual);
-      DeviceBuffer<__nv_bfloat16> out(expected.size());
-      DeviceBuffer<float> out_f32(expected.size());
-      GemvParams params = {.x = dx.data(),
-                           .weight = dw.data(),
-                           .bias = db.data(),
-                           .residual = dr.data(),
-                           .out = out.data(),
-                           .num_rows = rows,
-                           .in_size = in_size,
-                           .out_size = out_size};
-      RunPlainAndCaptured([&](cudaStream_t stream) { return LaunchGemv(params, stream); });
-      EXPECT_LT(RelativeError(out.Read(), expected), kOneRounding) << in_size << " " << rows;
-      params.out = nullptr;
-      params.out_f32 = out_f32.data();
-      ASSERT_CUDA_OK(LaunchGemv(params, nullptr));
-      // f32 sums of in_size products of exact bf16 pairs.
-      EXPECT_LT(RelativeError(out_f32.Read(), expected), 1e-5) << in_size << " " << rows;
+      CheckLinear<GemvParams>({in_size, out_size, rows}, LaunchGemv);
     }
   }
+}
+
+TEST(SkinnyGemm, MatchesTheReference) {
+  SKIP_WITHOUT_GPU();
+  for (const auto& [in_size, out_size] : {std::pair{4096, 517}, {576, 1536}, {32, 3}, {1056, 64}}) {
+    for (const int rows : {1, 2, 7, 8, 9, 16, 17, 32, 33, 64}) {
+      CheckLinear<SkinnyGemmParams>({in_size, out_size, rows}, LaunchSkinnyGemm);
+    }
+  }
+}
+
+TEST(SkinnyGemm, RefusesWhatItCannotDo) {
+  EXPECT_EQ(LaunchSkinnyGemm({.num_rows = 65, .in_size = 64, .out_size = 8}, nullptr),
+            cudaErrorInvalidValue);
+  EXPECT_EQ(LaunchSkinnyGemm({.num_rows = 1, .in_size = 40, .out_size = 8}, nullptr),
+            cudaErrorInvalidValue);
 }
 
 }  // namespace
