@@ -15,7 +15,7 @@ namespace penstock::kernels {
 namespace {
 
 // One slot, the same logits in every row, output indices 0..rows-1.
-struct Result {
+struct SampleResult {
   std::vector<int32_t> tokens;
   std::vector<uint8_t> nonfinite;
   std::vector<int32_t> logprob_ids;
@@ -29,7 +29,8 @@ struct Extras {
   std::vector<uint32_t> mask;
 };
 
-Result Run(const std::vector<float>& logits, SamplingSlot slot, int rows, Extras extras = {}) {
+SampleResult Sampled(const std::vector<float>& logits, SamplingSlot slot, int rows,
+                     Extras extras = {}) {
   const int vocab = static_cast<int>(logits.size());
   std::vector<float> all;
   for (int r = 0; r < rows; ++r) all.insert(all.end(), logits.begin(), logits.end());
@@ -127,9 +128,10 @@ TEST(Sample, GreedyTakesTheSmallestIdOfEqualBests) {
   SKIP_WITHOUT_GPU();
   std::vector<float> logits = RandomLogits(50000, 1, 2.0f);
   logits[777] = logits[40000] = 30.0f;
-  for (const int32_t token : Run(logits, {.temperature = 0.0f}, 5).tokens) EXPECT_EQ(token, 777);
-  for (const int32_t token : Run(logits, {.top_p = 0.0f}, 5).tokens) EXPECT_EQ(token, 777);
-  for (const int32_t token : Run(logits, {.top_k = 1}, 5).tokens) EXPECT_EQ(token, 777);
+  for (const int32_t token : Sampled(logits, {.temperature = 0.0f}, 5).tokens)
+    EXPECT_EQ(token, 777);
+  for (const int32_t token : Sampled(logits, {.top_p = 0.0f}, 5).tokens) EXPECT_EQ(token, 777);
+  for (const int32_t token : Sampled(logits, {.top_k = 1}, 5).tokens) EXPECT_EQ(token, 777);
 }
 
 TEST(Sample, DrawsFollowTheExactDistribution) {
@@ -148,7 +150,7 @@ TEST(Sample, DrawsFollowTheExactDistribution) {
     for (const SamplingSlot& slot : cases) {
       const std::vector<double> exact = Exact(logits, slot);
       std::vector<int> seen(vocab, 0);
-      for (const int32_t token : Run(logits, slot, kDraws).tokens) ++seen[token];
+      for (const int32_t token : Sampled(logits, slot, kDraws).tokens) ++seen[token];
       double chi_square = 0;
       double rest_expected = 0;  // cells too small for the test are pooled
       int rest_seen = 0;
@@ -181,12 +183,12 @@ TEST(Sample, DrawsFollowTheExactDistribution) {
 TEST(Sample, ADrawDependsOnSeedChoiceAndIndexOnly) {
   SKIP_WITHOUT_GPU();
   const std::vector<float> logits = RandomLogits(1000, 9, 1.0f);
-  const auto a = Run(logits, {.seed = 42}, 64).tokens;
-  EXPECT_EQ(a, Run(logits, {.seed = 42}, 64).tokens);
-  EXPECT_NE(a, Run(logits, {.seed = 43}, 64).tokens);
-  EXPECT_NE(a, Run(logits, {.choice = 1, .seed = 42}, 64).tokens);
+  const auto a = Sampled(logits, {.seed = 42}, 64).tokens;
+  EXPECT_EQ(a, Sampled(logits, {.seed = 42}, 64).tokens);
+  EXPECT_NE(a, Sampled(logits, {.seed = 43}, 64).tokens);
+  EXPECT_NE(a, Sampled(logits, {.choice = 1, .seed = 42}, 64).tokens);
   // Fewer neighbours change nothing.
-  const auto few = Run(logits, {.seed = 42}, 3).tokens;
+  const auto few = Sampled(logits, {.seed = 42}, 3).tokens;
   EXPECT_TRUE(std::equal(few.begin(), few.end(), a.begin()));
 }
 
@@ -203,22 +205,22 @@ TEST(Sample, PenaltiesBiasAndMask) {
   extras.counts[20] = kInPrompt;  // in the prompt only
   SamplingSlot slot = greedy;
   slot.frequency_penalty = 0.1f;  // 5.0 - 0.2 < 4.9: the prompt's token is not touched
-  EXPECT_EQ(Run(logits, slot, 1, extras).tokens[0], 20);
+  EXPECT_EQ(Sampled(logits, slot, 1, extras).tokens[0], 20);
   slot = greedy;
   slot.presence_penalty = 0.05f;
-  EXPECT_EQ(Run(logits, slot, 1, extras).tokens[0], 10);
+  EXPECT_EQ(Sampled(logits, slot, 1, extras).tokens[0], 10);
   slot = greedy;
   slot.repetition_penalty = 1.3f;  // 5/1.3 and 4.9/1.3 < 4
-  EXPECT_EQ(Run(logits, slot, 1, extras).tokens[0], 30);
+  EXPECT_EQ(Sampled(logits, slot, 1, extras).tokens[0], 30);
   Extras bias;
   bias.bias = {{10, -100.0f}, {77, 4.95f}};
-  EXPECT_EQ(Run(logits, greedy, 2, bias).tokens[1], 77);
+  EXPECT_EQ(Sampled(logits, greedy, 2, bias).tokens[1], 77);
   Extras mask;
   mask.mask.assign(4, 0);
   mask.mask[30 / 32] |= 1u << (30 % 32);
   mask.mask[40 / 32] |= 1u << (40 % 32);
-  EXPECT_EQ(Run(logits, greedy, 1, mask).tokens[0], 30);
-  for (const int32_t token : Run(logits, {.temperature = 2.0f, .seed = 8}, 50, mask).tokens) {
+  EXPECT_EQ(Sampled(logits, greedy, 1, mask).tokens[0], 30);
+  for (const int32_t token : Sampled(logits, {.temperature = 2.0f, .seed = 8}, 50, mask).tokens) {
     EXPECT_TRUE(token == 30 || token == 40);
   }
 }
@@ -226,7 +228,8 @@ TEST(Sample, PenaltiesBiasAndMask) {
 TEST(Sample, LogprobsAreOfTheRawLogits) {
   SKIP_WITHOUT_GPU();
   const std::vector<float> logits = RandomLogits(5000, 10, 3.0f);
-  const Result result = Run(logits, {.temperature = 0.5f, .num_logprobs = 20, .seed = 7}, 4);
+  const SampleResult result =
+      Sampled(logits, {.temperature = 0.5f, .num_logprobs = 20, .seed = 7}, 4);
   double sum = 0;
   for (const float value : logits) sum += std::exp(static_cast<double>(value));
   std::vector<int> order(logits.size());
@@ -252,12 +255,12 @@ TEST(Sample, NonfiniteLogitsAreFlagged) {
   for (const float bad : {NAN, INFINITY}) {
     std::vector<float> logits = RandomLogits(300, 11, 1.0f);
     logits[17] = bad;
-    const Result result = Run(logits, {.seed = 1}, 2);
+    const SampleResult result = Sampled(logits, {.seed = 1}, 2);
     EXPECT_EQ(result.nonfinite, (std::vector<uint8_t>{1, 1}));
   }
   std::vector<float> some_impossible = RandomLogits(300, 11, 1.0f);
   some_impossible[17] = -INFINITY;
-  EXPECT_EQ(Run(some_impossible, {.seed = 1}, 1).nonfinite[0], 0);
+  EXPECT_EQ(Sampled(some_impossible, {.seed = 1}, 1).nonfinite[0], 0);
 }
 
 TEST(Philox, KnownAnswers) {
