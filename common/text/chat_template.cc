@@ -1,9 +1,6 @@
 #include "common/text/chat_template.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "common/base/status.h"
 #include "common/text/chat_messages.h"
@@ -154,70 +151,21 @@ absl::StatusOr<ChatRendering> ChatTemplate::Render(const ChatInput& input) const
 
 // --- Named templates ---
 
-absl::StatusOr<std::vector<ChatTemplateSet::Source>> ChatTemplateSet::FromConfig(
-    const Json& chat_template) {
-  std::vector<Source> sources;
-  if (chat_template.is_null()) return sources;
-  if (chat_template.is_string()) {
-    sources.push_back({"default", chat_template.as_string()});
-    return sources;
-  }
-  if (!chat_template.is_array()) {
-    return InvalidArgument("chat_template must be a string or a list of {name, template}, not %s",
-                           std::string(chat_template.type_name()));
-  }
-  for (const Json& item : chat_template.as_array()) {
-    const Json* name = item.Find("name");
-    const Json* text = item.Find("template");
-    if (name == nullptr || !name->is_string() || text == nullptr || !text->is_string()) {
-      return InvalidArgument(
-          "chat_template: each of the list needs a string 'name' and 'template'");
-    }
-    sources.push_back({name->as_string(), text->as_string()});
-  }
-  return sources;
-}
-
-absl::StatusOr<std::vector<ChatTemplateSet::Source>> ChatTemplateSet::FromDirectory(
-    const std::string& directory) {
-  namespace fs = std::filesystem;
-  std::vector<Source> sources;
-  const auto read = [&](const fs::path& path, const std::string& name) -> absl::Status {
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream text;
-    text << file.rdbuf();
-    if (!file) return FailedPrecondition("cannot read the chat template %s", path.string());
-    sources.push_back({name, text.str()});
-    return absl::OkStatus();
-  };
-  std::error_code error;
-  const fs::path main = fs::path(directory) / "chat_template.jinja";
-  if (fs::is_regular_file(main, error)) RETURN_IF_ERROR(read(main, "default"));
-  std::vector<fs::path> others;
-  fs::directory_iterator it(fs::path(directory) / "additional_chat_templates", error);
-  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
-    if (it->path().extension() == ".jinja") others.push_back(it->path());
-  }
-  std::sort(others.begin(), others.end());
-  for (const fs::path& path : others) RETURN_IF_ERROR(read(path, path.stem().string()));
-  return sources;
-}
-
-absl::StatusOr<ChatTemplateSet> ChatTemplateSet::Compile(const std::vector<Source>& sources) {
+absl::StatusOr<ChatTemplateSet> ChatTemplateSet::Compile(const Sources& sources) {
   ChatTemplateSet set;
-  for (const Source& source : sources) {
-    auto compiled = ChatTemplate::Compile(source.text);
+  for (const auto& [name, source] : sources) {
+    auto compiled = ChatTemplate::Compile(source);
     if (!compiled.ok()) {
       const absl::Status& status = compiled.status();
-      return absl::Status(status.code(), absl::StrFormat("template '%s': %s", source.name,
-                                                         std::string(status.message())));
+      return absl::Status(
+          status.code(), absl::StrFormat("template '%s': %s", name, std::string(status.message())));
     }
     auto existing = std::find_if(set.templates_.begin(), set.templates_.end(),
-                                 [&](const auto& entry) { return entry.first == source.name; });
+                                 [&](const auto& entry) { return entry.first == name; });
     if (existing != set.templates_.end()) {
       existing->second = *compiled;
     } else {
-      set.templates_.emplace_back(source.name, *compiled);
+      set.templates_.emplace_back(name, *compiled);
     }
   }
   return set;

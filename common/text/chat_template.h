@@ -83,22 +83,12 @@ class ChatTemplate {
 // A model's templates by name. "default" serves chats; "tool_use" serves chats with tools.
 class ChatTemplateSet {
  public:
-  struct Source {
-    std::string name;
-    std::string text;
-  };
+  // Names and texts, as ModelText gathers them from a model's files.
+  using Sources = std::vector<std::pair<std::string, std::string>>;
 
   // Later sources replace earlier ones of the same name. An empty set is fine: For() then says what
   // is missing.
-  static absl::StatusOr<ChatTemplateSet> Compile(const std::vector<Source>& sources);
-
-  // The sources of a model's files: tokenizer_config's `chat_template` (null, a string, or a list
-  // of
-  // {"name", "template"}) ...
-  static absl::StatusOr<std::vector<Source>> FromConfig(const Json& chat_template);
-  // ... and chat_template.jinja and additional_chat_templates/NAME.jinja of its directory, which
-  // win.
-  static absl::StatusOr<std::vector<Source>> FromDirectory(const std::string& directory);
+  static absl::StatusOr<ChatTemplateSet> Compile(const Sources& sources);
 
   bool empty() const { return templates_.empty(); }
   // FailedPrecondition when the model has no template, naming the remedy.

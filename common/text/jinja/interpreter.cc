@@ -124,6 +124,12 @@ absl::Status Interpreter::Print(const Value& value) {
   return absl::OkStatus();
 }
 
+// The result of a filter or call block, which jinja2 does not turn into text.
+absl::Status Interpreter::PrintText(const Value& value) {
+  if (value.is_string()) return Print(value);
+  return TypeError("expected str instance, %s found", TypeName(value));
+}
+
 absl::Status Interpreter::RunOutput(const Stmt& stmt) {
   RETURN_IF_ERROR(runtime_.Tick());
   for (const ExprPtr& node : stmt.nodes) {
@@ -237,7 +243,7 @@ absl::StatusOr<Flow> Interpreter::RunScoped(const Stmt& stmt) {
   if (stmt.kind == StmtKind::kSetBlock) {
     RETURN_IF_ERROR(SetTarget(stmt, text));
   } else {
-    RETURN_IF_ERROR(Print(text));
+    RETURN_IF_ERROR(PrintText(text));
   }
   return Flow::kNext;
 }
@@ -250,7 +256,7 @@ absl::Status Interpreter::RunCallBlock(const Stmt& stmt) {
     return Print(text);
   }
   ASSIGN_OR_RETURN(const Value result, EvalCall(*stmt.expr, &caller));
-  return Print(result);
+  return PrintText(result);
 }
 
 absl::Status Interpreter::RunBlock(const Stmt& stmt) {

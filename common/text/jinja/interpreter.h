@@ -37,6 +37,7 @@ class Interpreter {
   absl::Status RunCallBlock(const Stmt& stmt);
   absl::Status RunBlock(const Stmt& stmt);
   absl::Status Print(const Value& value);
+  absl::Status PrintText(const Value& value);
   absl::Status SetTarget(const Stmt& stmt, const Value& value);
 
   absl::StatusOr<Value> EvalDict(const Expr& expr);

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "common/text/jinja/ast.h"
 #include "common/text/jinja/errors.h"
 #include "common/text/jinja/runtime.h"
 #include "common/text/jinja/unicode_tables.h"
@@ -195,6 +196,11 @@ class ReprWriter {
         auto& loop = value.as<LoopObject>();
         ASSIGN_OR_RETURN(const int64_t length, loop.Length(runtime_));
         out_.Append(absl::StrFormat("<LoopContext %d/%d>", loop.index0 + 1, length));
+        return absl::OkStatus();
+      }
+      case Kind::kMacro: {
+        const std::string& name = value.as<MacroObject>().definition->name;
+        out_.Append("<Macro " + (name.empty() ? "anonymous" : "'" + name + "'") + ">");
         return absl::OkStatus();
       }
       default:
