@@ -1,0 +1,124 @@
+// NFC, NFD, NFKC and NFKD by Unicode 9, segment by segment. A segment begins at a character that
+// nothing before it can combine with.
+
+#include <algorithm>
+
+#include "common/text/normalizer_op.h"
+#include "common/text/unicode/unicode.h"
+#include "common/text/utf8.h"
+
+namespace penstock {
+namespace {
+
+class NormalFormOp : public NormalizerOp {
+ public:
+  NormalFormOp(bool compose, bool compatible) : compose_(compose), compatible_(compatible) {
+    for (size_t i = 1; i < unicode::kCompositionsSize; i += 3) {
+      const char32_t second = unicode::kCompositions[i];
+      if (unicode::CombiningClass(second) == 0) joining_.push_back(second);
+    }
+    for (char32_t c = 0x1161; c < 0x1176; ++c) joining_.push_back(c);  // Hangul vowels
+    for (char32_t c = 0x11A8; c < 0x11C3; ++c) joining_.push_back(c);  // and finals
+    std::sort(joining_.begin(), joining_.end());
+  }
+
+  absl::Status Apply(NormalizedText* text) const override {
+    if (IsAscii(text->text)) return absl::OkStatus();
+    const std::string_view in = text->text;
+    TextBuilder out(*text);
+    std::u32string segment;
+    size_t segment_from = 0;
+    for (size_t pos = 0; pos < in.size();) {
+      // ASCII before ASCII is its own segment and its own form.
+      if (segment.empty()) {
+        size_t plain = pos;
+        while (plain + 1 < in.size() && (in[plain] & 0x80) == 0 && (in[plain + 1] & 0x80) == 0) {
+          ++plain;
+        }
+        if (plain > pos) {
+          out.Keep(pos, plain);
+          pos = plain;
+        }
+      }
+      const size_t from = pos;
+      const size_t before = segment.size();
+      unicode::Decompose(NextChar(in, &pos), compatible_, &segment);
+      if (before == 0) {
+        segment_from = from;
+      } else if (unicode::CombiningClass(segment[before]) == 0 && !JoinsLeft(segment[before])) {
+        std::u32string rest = segment.substr(before);
+        segment.resize(before);
+        Flush(&segment, segment_from, &out);
+        segment = std::move(rest);
+        segment_from = from;
+      }
+    }
+    Flush(&segment, segment_from, &out);
+    out.MoveTo(text);
+    return absl::OkStatus();
+  }
+
+ private:
+  // Starters that compose with what stands before them (only when composing).
+  bool JoinsLeft(char32_t c) const {
+    return compose_ && c >= 0x900 && std::binary_search(joining_.begin(), joining_.end(), c);
+  }
+
+  void Flush(std::u32string* segment, size_t from, TextBuilder* out) const {
+    Reorder(segment);
+    if (compose_) Compose(segment);
+    for (const char32_t c : *segment) out->Put(c, from);
+    segment->clear();
+  }
+
+  static void Reorder(std::u32string* s) {
+    for (size_t i = 0; i < s->size();) {
+      if (unicode::CombiningClass((*s)[i]) == 0) {
+        ++i;
+        continue;
+      }
+      size_t end = i;
+      while (end < s->size() && unicode::CombiningClass((*s)[end]) != 0) ++end;
+      std::stable_sort(s->begin() + static_cast<ptrdiff_t>(i),
+                       s->begin() + static_cast<ptrdiff_t>(end), [](char32_t a, char32_t b) {
+                         return unicode::CombiningClass(a) < unicode::CombiningClass(b);
+                       });
+      i = end;
+    }
+  }
+
+  static void Compose(std::u32string* s) {
+    size_t starter = std::u32string::npos;
+    int last_class = -1;  // of what was kept since the starter; -1: nothing
+    size_t kept = 0;
+    for (const char32_t c : std::u32string(*s)) {
+      const int combining = unicode::CombiningClass(c);
+      if (starter != std::u32string::npos && last_class < combining) {
+        const char32_t composite = unicode::Compose((*s)[starter], c);
+        if (composite != 0) {
+          (*s)[starter] = composite;
+          continue;
+        }
+      }
+      if (combining == 0) {
+        starter = kept;
+        last_class = -1;
+      } else {
+        last_class = combining;
+      }
+      (*s)[kept++] = c;
+    }
+    s->resize(kept);
+  }
+
+  bool compose_, compatible_;
+  std::vector<char32_t> joining_;
+};
+
+}  // namespace
+
+std::unique_ptr<const NormalizerOp> NewNormalFormOp(bool compose, bool compatible) {
+  return std::make_unique<NormalFormOp>(compose, compatible);
+}
+
+}  // namespace penstock

@@ -1,0 +1,100 @@
+#pragma once
+
+// The parts of a Tokenizer, put together. Private to the tokenizer and the stream decoder.
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/text/added_tokens.h"
+#include "common/text/normalizer.h"
+#include "common/text/pre_tokenizer.h"
+#include "common/text/token_decoder.h"
+#include "common/text/token_model.h"
+#include "common/text/tokenizer.h"
+#include "common/text/vocabulary.h"
+
+namespace penstock {
+
+// How the bytes of a token are read off its piece.
+enum class PieceForm { kPlain, kByteLevel, kRawBytes, kMetaspace };
+
+class TokenizerImpl {
+ public:
+  static absl::StatusOr<std::unique_ptr<TokenizerImpl>> Create(TokenizerSpec spec);
+
+  using Ranges = std::vector<std::pair<size_t, size_t>>;
+  // text is valid UTF-8.
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, const Ranges& user,
+                                              bool add_special) const;
+  std::string Decode(const std::vector<int32_t>& ids, bool skip_special) const;
+
+  std::string_view Token(int32_t id) const;
+  std::optional<int32_t> Find(std::string_view token) const;
+  bool IsSpecial(int32_t id) const {
+    return id >= 0 && static_cast<size_t>(id) < special_.size() && special_[id];
+  }
+  // Decoding is nothing but the concatenation of TokenBytes.
+  bool joins_bytes() const { return joins_bytes_; }
+  const std::string& JoinedBytes(int32_t id) const {
+    static const std::string none;
+    return id >= 0 && static_cast<size_t>(id) < bytes_.size() ? bytes_[id] : none;
+  }
+  std::string TokenBytes(int32_t id) const;
+
+  int32_t end_id = 0;
+  int32_t max_token_bytes = 0;
+  std::vector<int32_t> special_ids;
+  std::optional<int32_t> bos_id, eos_id;
+  std::vector<std::pair<std::string, std::string>> names;
+  std::vector<AddedToken> added;
+
+ private:
+  TokenizerImpl(Vocabulary vocabulary, Normalizer normalizer, PreTokenizer pre_tokenizer,
+                TokenDecoder decoder)
+      : vocabulary_(std::move(vocabulary)),
+        normalizer_(std::move(normalizer)),
+        pre_tokenizer_(std::move(pre_tokenizer)),
+        decoder_(std::move(decoder)) {}
+
+  absl::Status AddTokens(std::vector<AddedToken> tokens);
+  void Finish(const TokenizerSpec& spec);
+  void SetMaxTokenBytes(const TokenizerSpec& spec);
+
+  absl::Status EncodePiece(std::string_view text, size_t begin, size_t end, const Ranges& user,
+                           ModelScratch* scratch, std::vector<int32_t>* out) const;
+  absl::Status EncodeNormalized(const NormalizedText& text, size_t offset, bool plain,
+                                const Ranges& user, ModelScratch* scratch,
+                                std::vector<int32_t>* out) const;
+  std::vector<int32_t> AroundText(std::vector<int32_t> ids) const;
+
+  std::unique_ptr<ModelScratch> TakeScratch() const;
+  void GiveScratch(std::unique_ptr<ModelScratch> scratch) const;
+
+  Vocabulary vocabulary_;
+  Normalizer normalizer_;
+  PreTokenizer pre_tokenizer_;
+  TokenDecoder decoder_;
+  std::unique_ptr<const TokenModel> model_;
+  AddedTokenMatcher raw_matcher_, normalized_matcher_;
+  std::unordered_map<std::string, int32_t> added_ids_;
+  std::vector<int32_t> added_index_;  // by id: index into added, or -1
+  std::vector<bool> special_;         // by id
+  std::vector<std::vector<TemplateItem>> templates_;
+  PieceForm form_ = PieceForm::kPlain;
+  bool byte_fallback_ = false;
+  bool joins_bytes_ = false;
+  std::vector<std::string> bytes_;  // by id, when joins_bytes_
+
+  // Scratch space (with its word cache) that no call holds now.
+  mutable std::mutex scratch_mutex_;
+  mutable std::vector<std::unique_ptr<ModelScratch>> idle_scratch_;
+};
+
+}  // namespace penstock
