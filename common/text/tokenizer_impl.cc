@@ -121,6 +121,7 @@ absl::Status TokenizerImpl::AddTokens(std::vector<AddedToken> tokens) {
     added_index_[tokens[i].id] = static_cast<int32_t>(i);
   }
   for (const AddedToken& token : tokens) {
+    if (!token.in_text) continue;
     if (!token.normalized) {
       raw.push_back({token.content, token});
       continue;

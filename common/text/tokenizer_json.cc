@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "common/text/base64.h"
 #include "common/text/tokenizer_json_fields.h"
 
 namespace penstock {
@@ -29,36 +30,6 @@ absl::Status Flatten(const Json& value, const std::string& where, std::string_vi
         Flatten((*members)[i], absl::StrFormat("%s[%d]", where, i), list_key, depth + 1, out));
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::string> Base64(const std::string& text, const std::string& where) {
-  static const std::string alphabet =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  uint32_t bits = 0;
-  int count = 0;
-  size_t padding = 0;
-  for (const char c : text) {
-    const size_t value = alphabet.find(c);
-    if (c == '=') {
-      ++padding;
-      continue;
-    }
-    if (value == std::string::npos || padding > 0) {
-      return InvalidArgument("%s: not base64", where);
-    }
-    bits = bits << 6 | static_cast<uint32_t>(value);
-    if (++count % 4 == 0) {
-      out += static_cast<char>(bits >> 16);
-      out += static_cast<char>(bits >> 8);
-      out += static_cast<char>(bits);
-      bits = 0;
-    }
-  }
-  if (count % 4 == 1 || text.size() % 4 != 0) return InvalidArgument("%s: not base64", where);
-  if (count % 4 >= 2) out += static_cast<char>(bits >> (count % 4 == 2 ? 4 : 10));
-  if (count % 4 == 3) out += static_cast<char>(bits >> 2);
-  return out;
 }
 
 absl::StatusOr<SplitBehavior> Behavior(const Fields& fields, std::string_view fallback) {
@@ -110,7 +81,11 @@ absl::StatusOr<NormalizerStep> OneNormalizer(const Fields& fields, const std::st
     case Kind::kPrecompiled: {
       std::string encoded;
       RETURN_IF_ERROR(fields.Read("precompiled_charsmap", &encoded));
-      ASSIGN_OR_RETURN(step.charsmap, Base64(encoded, fields.where() + ".precompiled_charsmap"));
+      const std::optional<std::string> blob = DecodeBase64(encoded);
+      if (!blob.has_value()) {
+        return InvalidArgument("%s.precompiled_charsmap: not base64", fields.where());
+      }
+      step.charsmap = *blob;
       break;
     }
     case Kind::kBert:
@@ -398,11 +373,11 @@ absl::StatusOr<std::vector<std::vector<TemplateItem>>> ParsePostProcessor(const 
                                                OnePostProcessor);
 }
 
-absl::StatusOr<TokenizerSpec> ParseTokenizerJson(std::string_view text) {
+namespace {
+
+absl::StatusOr<TokenizerSpec> SpecOf(std::string_view text) {
   ASSIGN_OR_RETURN(Json root, Json::Parse(text));
-  if (!root.is_object()) {
-    return InvalidArgument("tokenizer.json: must be an object, is %s", root.type_name());
-  }
+  if (!root.is_object()) return InvalidArgument("must be an object, is %s", root.type_name());
   static const Json null;
   const auto section = [&root](std::string_view key) -> const Json& {
     const Json* value = root.Find(key);
@@ -418,22 +393,19 @@ absl::StatusOr<TokenizerSpec> ParseTokenizerJson(std::string_view text) {
     ASSIGN_OR_RETURN(spec.model, ParseTokenizerModel(std::move(member.value)));
     member.value = Json(true);
   }
-  if (section("model").is_null()) return InvalidArgument("tokenizer.json: 'model' is missing");
+  if (section("model").is_null()) return InvalidArgument("'model' is missing");
   ASSIGN_OR_RETURN(spec.added_tokens, AddedTokens(section("added_tokens"), spec.model.vocab));
   return spec;
 }
 
-void AddSpecialTokenNames(const Json& config, TokenizerSpec* spec) {
-  if (!config.is_object()) return;
-  constexpr std::string_view kSuffix = "_token";
-  for (const JsonMember& member : config.as_object()) {
-    if (!member.key.ends_with(kSuffix)) continue;
-    const Json* content = member.value.is_object() ? member.value.Find("content") : &member.value;
-    if (content == nullptr || !content->is_string()) continue;
-    const bool known = std::any_of(spec->special_tokens.begin(), spec->special_tokens.end(),
-                                   [&](const auto& entry) { return entry.first == member.key; });
-    if (!known) spec->special_tokens.emplace_back(member.key, content->as_string());
-  }
+}  // namespace
+
+absl::StatusOr<TokenizerSpec> SpecFromTokenizerJson(std::string_view text,
+                                                    const std::string& name) {
+  absl::StatusOr<TokenizerSpec> spec = SpecOf(text);
+  if (spec.ok()) return spec;
+  return absl::Status(spec.status().code(),
+                      absl::StrFormat("%s: %s", name, std::string(spec.status().message())));
 }
 
 }  // namespace penstock

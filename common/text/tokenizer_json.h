@@ -12,11 +12,8 @@
 
 namespace penstock {
 
-absl::StatusOr<TokenizerSpec> ParseTokenizerJson(std::string_view text);
-
-// Takes the named special tokens (bos_token, eos_token, ...) from a tokenizer_config.json or a
-// special_tokens_map.json into spec.special_tokens; a name that is there already stays.
-void AddSpecialTokenNames(const Json& config, TokenizerSpec* spec);
+// name is for messages.
+absl::StatusOr<TokenizerSpec> SpecFromTokenizerJson(std::string_view text, const std::string& name);
 
 // The parts, for the file's sections. Each value may be null. path is for messages.
 absl::StatusOr<std::vector<NormalizerStep>> ParseNormalizer(const Json& value);

@@ -36,16 +36,16 @@ const uint32_t* FindRecord(const uint32_t* records, size_t size, size_t width, u
 
 template <typename T>
 Table<T>::Table(const uint32_t* ranges, size_t size) {
-  std::map<std::vector<T>, uint16_t> seen;
-  std::vector<T> block(256);
+  std::map<std::u32string, uint16_t> seen;
+  std::u32string block(256, 0);
   size_t range = 0;
   for (uint32_t b = 0; b < 0x1100; ++b) {
     for (uint32_t i = 0; i < 256; ++i) {
       while (range + 2 < size && ranges[range + 2] <= (b << 8 | i)) range += 2;
-      block[i] = static_cast<T>(ranges[range + 1]);
+      block[i] = ranges[range + 1];
     }
     const auto [it, fresh] = seen.try_emplace(block, static_cast<uint16_t>(values_.size() / 256));
-    if (fresh) values_.insert(values_.end(), block.begin(), block.end());
+    for (size_t i = 0; fresh && i < block.size(); ++i) values_.push_back(static_cast<T>(block[i]));
     block_[b] = it->second;
   }
 }
