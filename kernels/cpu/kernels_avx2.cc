@@ -1,0 +1,19 @@
+#include <immintrin.h>
+
+#include "kernels/cpu/isa_tables.h"
+#include "kernels/cpu/kernels.h"
+
+namespace penstock::kernels {
+namespace {
+#include "kernels/cpu/vec16_avx2.h"
+// The order matters: vectors, linear layers, everything else.
+#include "kernels/cpu/linear_impl.h"
+//
+#include "kernels/cpu/elementwise_impl.h"
+
+constexpr CpuKernels kTable = MakeTable("AVX2");
+}  // namespace
+
+const CpuKernels& Avx2Kernels() { return kTable; }
+
+}  // namespace penstock::kernels
