@@ -29,7 +29,7 @@ int64_t DeadlineMs(const grpc::CallbackServerContext& call, int64_t requested_ms
 
 Generate::Generate(ServiceContext& context, grpc::CallbackServerContext* call,
                    const v1::GenerateRequest* request)
-    : context_(context), call_(call), request_(request) {}
+    : context_(context), request_(request), call_(call) {}
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* Generate::Start(
     ServiceContext& context, grpc::CallbackServerContext* call,
@@ -73,7 +73,7 @@ absl::Status Generate::Submit() {
         });
       },
       [weak = weak_from_this()] {
-        if (const auto generate = weak.lock()) generate->call_->TryCancel();
+        if (const auto generate = weak.lock()) generate->Break();
       });
   engine_session_ = context_.engine.RegisterSession(mailbox_);
   request.session = engine_session_;
@@ -128,6 +128,15 @@ void Generate::FinishLocked() {
   Finish(ToGrpcStatus(close_status_));
 }
 
-void Generate::OnDone() { self_.reset(); }
+void Generate::Break() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (call_ != nullptr) call_->TryCancel();
+}
+
+void Generate::OnDone() {
+  const std::shared_ptr<Generate> self = std::move(self_);
+  std::lock_guard<std::mutex> lock(mutex_);
+  call_ = nullptr;  // gRPC frees it now, and the request
+}
 
 }  // namespace penstock

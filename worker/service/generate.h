@@ -36,16 +36,17 @@ class Generate final : public grpc::ServerWriteReactor<v1::GenerateResponse>,
   absl::Status Submit();
   void Render();
   void Cancelled();
+  void Break();
   void CloseLocked(const absl::Status& status);
   void FinishLocked();
 
   ServiceContext& context_;
-  grpc::CallbackServerContext* const call_;
   const v1::GenerateRequest* const request_;  // gRPC's, until OnDone
   std::shared_ptr<Generate> self_;            // until OnDone
   std::shared_ptr<Mailbox> mailbox_;
 
-  std::mutex mutex_;  // guards the rest; held while rendering
+  std::mutex mutex_;                   // guards the rest; held while rendering
+  grpc::CallbackServerContext* call_;  // null after OnDone
   uint32_t engine_session_ = 0;
   std::unique_ptr<OutputText> output_;
   v1::GenerateResponse response_;

@@ -36,7 +36,10 @@ void OutputText::AddToken(const TokenEvent& token, v1::GenerateResponse* out) {
   ++tokens_;
   last_index_ = token.index;
   out->add_token_ids(token.token);
-  if (text_ != nullptr) Show(stops_.Append(text_->Append(token.token), token.index), out);
+  if (text_ == nullptr) return;
+  Show(stops_.Append(text_->Append(token.token), token.index), out);
+  const std::string hidden = text_->Hidden(token.token);
+  if (!hidden.empty()) Show(stops_.Append(hidden, token.index, false), out);
 }
 
 void OutputText::Add(const StepEvents& events, v1::GenerateResponse* out) {

@@ -35,7 +35,7 @@ void Session::Open() {
       },
       [weak] {
         // A write may be stuck on the reader that does not read: only breaking the call frees it.
-        if (const auto session = weak.lock()) session->call_->TryCancel();
+        if (const auto session = weak.lock()) session->Break();
       });
   engine_session_ = context_.engine.RegisterSession(mailbox_);
   context_.AddLongLived(weak);
@@ -148,6 +148,15 @@ void Session::FinishLocked() {
   Finish(ToGrpcStatus(close_status_));
 }
 
-void Session::OnDone() { self_.reset(); }
+void Session::Break() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (call_ != nullptr) call_->TryCancel();
+}
+
+void Session::OnDone() {
+  const std::shared_ptr<Session> self = std::move(self_);
+  std::lock_guard<std::mutex> lock(mutex_);
+  call_ = nullptr;  // gRPC frees it now
+}
 
 }  // namespace penstock

@@ -39,16 +39,17 @@ class Session final : public grpc::ServerBidiReactor<v1::SessionUp, v1::SessionD
   void Write();
   void Close(const absl::Status& status);
   void FinishLocked();
+  void Break();
   void Submit(const v1::Submit& submit);
 
   ServiceContext& context_;
-  grpc::CallbackServerContext* const call_;
   std::shared_ptr<Session> self_;  // until OnDone
   std::shared_ptr<Mailbox> mailbox_;
   uint32_t engine_session_ = 0;
   v1::SessionUp up_;  // reused, as down_ and events_ are
 
-  std::mutex mutex_;  // guards the rest
+  std::mutex mutex_;                   // guards the rest
+  grpc::CallbackServerContext* call_;  // null after OnDone
   v1::SessionDown down_;
   StepEvents events_;
   std::vector<uint64_t> pongs_;

@@ -20,6 +20,8 @@ class TextStream {
   virtual ~TextStream() = default;
   // What this id makes printable, in whole characters.
   virtual std::string Append(int32_t token_id) = 0;
+  // The text of a token that is not printed (a special one), for stop strings; else empty.
+  virtual std::string Hidden(int32_t /*token_id*/) { return {}; }
   virtual std::string Flush() = 0;
 };
 

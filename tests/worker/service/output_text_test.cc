@@ -63,6 +63,27 @@ TEST(OutputTextTest, TextEndsBeforeTheStopAndCountsUpToItsToken) {
   EXPECT_TRUE(output.status().ok());
 }
 
+// As a decoder that skips special tokens: id 1 is one.
+class SpecialStream final : public TextStream {
+ public:
+  std::string Append(int32_t id) override { return id == 1 ? "" : "text"; }
+  std::string Hidden(int32_t id) override { return id == 1 ? "<|im_end|>" : ""; }
+  std::string Flush() override { return ""; }
+};
+
+TEST(OutputTextTest, ASpecialTokenMatchesAStopStringAndIsNeverPrinted) {
+  OutputText output(std::make_unique<SpecialStream>(), {.stops = {"<|im_end|>"}}, true);
+  v1::GenerateResponse response;
+  output.Add(Tokens(0, 3), &response);
+  EXPECT_TRUE(output.stopped());
+  EXPECT_EQ(response.text(), "text");
+  EXPECT_THAT(response.token_ids(), ElementsAre(0, 1));
+  OutputText other(std::make_unique<SpecialStream>(), {.stops = {"none"}}, true);
+  v1::GenerateResponse shown;
+  other.Add(Tokens(0, 2), &shown);
+  EXPECT_EQ(shown.text(), "texttext");
+}
+
 TEST(OutputTextTest, HeldTextComesWithTheFinish) {
   OutputText output(std::make_unique<PieceStream>(std::vector<std::string>{"a <"}, "/"),
                     {.stops = {"</s>"}}, true);
