@@ -247,6 +247,7 @@ absl::Status FillSentencePiece(const GgufFile& file, const Vocab& vocab, bool un
   }
   DecoderStep decoder{.kind = DecoderStep::Kind::kSentencePiece};
   decoder.drop_first = normalizer.add_dummy_prefix;
+  decoder.drop_all_first = normalizer.remove_extra_whitespaces;
   spec->decoder.push_back(std::move(decoder));
   spec->normalizer.push_back(std::move(normalizer));
   return absl::OkStatus();

@@ -89,6 +89,7 @@ struct Trainer {
   std::string bos_piece = "<s>";
   std::string eos_piece = "</s>";
   std::string pad_piece = "<pad>";
+  std::string unk_surface = TokenizerModel().unk_surface;
 };
 
 absl::Status ReadPiece(std::string_view bytes, const std::string& name, TokenizerSpec* spec) {
@@ -128,6 +129,7 @@ absl::Status ReadTrainer(std::string_view bytes, const std::string& name, Traine
       if (field->number == 24) trainer->treat_whitespace_as_suffix = field->value != 0;
       if (field->number == 35) trainer->byte_fallback = field->value != 0;
     } else if (field->type == 2) {
+      if (field->number == 44) trainer->unk_surface = std::string(field->bytes);
       if (field->number == 45) trainer->unk_piece = std::string(field->bytes);
       if (field->number == 46) trainer->bos_piece = std::string(field->bytes);
       if (field->number == 47) trainer->eos_piece = std::string(field->bytes);
@@ -248,6 +250,7 @@ absl::StatusOr<TokenizerSpec> SpecFromSentencePiece(std::string_view bytes,
   spec.model.kind = trainer.model_type == 1 ? TokenizerModel::Kind::kSentencePieceUnigram
                                             : TokenizerModel::Kind::kSentencePieceBpe;
   spec.model.byte_fallback = trainer.byte_fallback;
+  spec.model.unk_surface = trainer.unk_surface;
   normalizer.treat_whitespace_as_suffix = trainer.treat_whitespace_as_suffix;
   for (size_t i = 0; i < spec.model.vocab.size(); ++i) {
     if (spec.model.piece_types[i] == PieceType::kUserDefined) {
@@ -257,6 +260,7 @@ absl::StatusOr<TokenizerSpec> SpecFromSentencePiece(std::string_view bytes,
   RETURN_IF_ERROR(NameSpecials(trainer, name, &spec));
   DecoderStep decoder{.kind = DecoderStep::Kind::kSentencePiece};
   decoder.drop_first = normalizer.add_dummy_prefix;
+  decoder.drop_all_first = normalizer.remove_extra_whitespaces;
   spec.decoder.push_back(std::move(decoder));
   spec.normalizer.push_back(std::move(normalizer));
   return spec;

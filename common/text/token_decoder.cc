@@ -223,22 +223,23 @@ class CtcDecoder : public DecoderOp {
 // space, the dummy prefix's space is dropped.
 class SentencePieceDecoder : public DecoderOp {
  public:
-  explicit SentencePieceDecoder(bool drop_first) : drop_first_(drop_first) {}
+  SentencePieceDecoder(bool drop_first, bool drop_all_first)
+      : drop_first_(drop_first), drop_all_first_(drop_all_first) {}
   void Apply(std::vector<std::string>* tokens) const override {
     std::string out, bytes;
-    bool start = true;
+    bool dropped = false;
     for (const std::string& token : *tokens) {
       if (const std::optional<uint8_t> byte = ByteOfPiece(token); byte.has_value()) {
         bytes += static_cast<char>(*byte);
-        start = false;
         continue;
       }
       Flush(&bytes, &out);
       std::string_view text = token;
-      if (start && drop_first_ && text.starts_with(kMetaspace)) {
+      const bool drop = (drop_first_ || drop_all_first_) && !dropped && out.empty();
+      if (drop && text.starts_with(kMetaspace)) {
         text.remove_prefix(kMetaspace.size());
+        dropped = !drop_all_first_;
       }
-      if (!token.empty()) start = false;
       out += ReplaceAll(text, kMetaspace, " ");
     }
     Flush(&bytes, &out);
@@ -256,6 +257,7 @@ class SentencePieceDecoder : public DecoderOp {
     bytes->clear();
   }
   bool drop_first_;
+  bool drop_all_first_;
 };
 
 absl::StatusOr<std::unique_ptr<const DecoderOp>> NewDecoderOp(const DecoderStep& step) {
@@ -287,7 +289,7 @@ absl::StatusOr<std::unique_ptr<const DecoderOp>> NewDecoderOp(const DecoderStep&
     case Kind::kCtc:
       return std::make_unique<CtcDecoder>(step);
     case Kind::kSentencePiece:
-      return std::make_unique<SentencePieceDecoder>(step.drop_first);
+      return std::make_unique<SentencePieceDecoder>(step.drop_first, step.drop_all_first);
   }
   return InvalidArgument("unknown kind of decoder %d", static_cast<int>(step.kind));
 }

@@ -60,6 +60,18 @@ absl::Status CheckStrings(const TokenizerSpec& spec) {
   return absl::OkStatus();
 }
 
+// What sentencepiece prints for its control pieces (nothing) and the unknown piece.
+std::unordered_map<int32_t, std::string> PrintedAs(const TokenizerModel& model) {
+  std::unordered_map<int32_t, std::string> printed;
+  for (size_t i = 0; i < std::min(model.piece_types.size(), model.vocab.size()); ++i) {
+    if (model.piece_types[i] == PieceType::kControl) printed[model.vocab[i].id] = "";
+    if (model.piece_types[i] == PieceType::kUnknown) {
+      printed[model.vocab[i].id] = model.unk_surface;
+    }
+  }
+  return printed;
+}
+
 PieceForm FormOf(const TokenizerSpec& spec) {
   if (spec.model.kind == TokenizerModel::Kind::kTiktoken) return PieceForm::kRawBytes;
   bool metaspace = false;
@@ -82,6 +94,7 @@ absl::StatusOr<std::unique_ptr<TokenizerImpl>> TokenizerImpl::Create(TokenizerSp
   ASSIGN_OR_RETURN(Normalizer normalizer, Normalizer::Create(spec.normalizer));
   ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer, PreTokenizer::Create(spec.pre_tokenizer, bytes));
   ASSIGN_OR_RETURN(TokenDecoder decoder, TokenDecoder::Create(spec.decoder, tiktoken));
+  std::unordered_map<int32_t, std::string> printed = PrintedAs(spec.model);
   ASSIGN_OR_RETURN(Vocabulary vocabulary, Vocabulary::Create(std::move(spec.model.vocab)));
   std::unique_ptr<TokenizerImpl> impl(new TokenizerImpl(
       std::move(vocabulary), std::move(normalizer), std::move(pre_tokenizer), std::move(decoder)));
@@ -92,6 +105,8 @@ absl::StatusOr<std::unique_ptr<TokenizerImpl>> TokenizerImpl::Create(TokenizerSp
   for (const AddedToken& token : impl->added) {
     context.blocked[token.id] = token.special || !IsBlank(token.content);
   }
+  for (const AddedToken& token : impl->added) printed.erase(token.id);
+  impl->printed_as_ = std::move(printed);
   impl->byte_fallback_ = spec.model.byte_fallback;
   impl->form_ = FormOf(spec);
   TokenizerModel model = std::move(spec.model);
@@ -353,7 +368,8 @@ std::string TokenizerImpl::Decode(const std::vector<int32_t>& ids, bool skip_spe
   for (const int32_t id : ids) {
     if (id < 0 || id >= end_id || (skip_special && IsSpecial(id))) continue;
     if (added_index_[id] < 0 && !vocabulary_.Has(id)) continue;
-    tokens.emplace_back(Token(id));
+    const auto printed = printed_as_.find(id);
+    tokens.emplace_back(printed == printed_as_.end() ? Token(id) : printed->second);
   }
   return decoder_.Decode(std::move(tokens));
 }

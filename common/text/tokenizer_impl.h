@@ -84,8 +84,9 @@ class TokenizerImpl {
   std::unique_ptr<const TokenModel> model_;
   AddedTokenMatcher raw_matcher_, normalized_matcher_;
   std::unordered_map<std::string, int32_t> added_ids_;
-  std::vector<int32_t> added_index_;  // by id: index into added, or -1
-  std::vector<bool> special_;         // by id
+  std::vector<int32_t> added_index_;                     // by id: index into added, or -1
+  std::vector<bool> special_;                            // by id
+  std::unordered_map<int32_t, std::string> printed_as_;  // ids that print no piece of theirs
   std::vector<std::vector<TemplateItem>> templates_;
   PieceForm form_ = PieceForm::kPlain;
   bool byte_fallback_ = false;

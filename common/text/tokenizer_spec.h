@@ -122,6 +122,7 @@ struct DecoderStep {
   int64_t start = 0;
   int64_t stop = 0;
   bool drop_first = true;
+  bool drop_all_first = false;  // kSentencePiece: one from every piece until something is printed
   std::string prefix = "##";
   bool cleanup = true;
   std::string suffix = "</w>";
@@ -161,8 +162,9 @@ struct TokenizerModel {
   // kBpe: pieces to merge, the most eager first. Both and their concatenation (the right one
   // without continuing_subword_prefix) must be in vocab.
   std::vector<std::pair<std::string, std::string>> merges;
-  std::optional<std::string> unk_token;    // kBpe, kWordPiece, kWordLevel: a piece of vocab
-  std::optional<int32_t> unk_id;           // kUnigram, kSentencePiece*
+  std::optional<std::string> unk_token;        // kBpe, kWordPiece, kWordLevel: a piece of vocab
+  std::optional<int32_t> unk_id;               // kUnigram, kSentencePiece*
+  std::string unk_surface = " \xE2\x81\x87 ";  // kSentencePiece*: what unk_id prints
   bool byte_fallback = false;              // a missing character becomes its bytes' <0xNN> pieces
   bool fuse_unk = false;                   // kBpe: unk next to unk is one token
   bool ignore_merges = false;              // kBpe: a pre-token that is a piece is that token
