@@ -46,6 +46,22 @@ inline V LoadHalves(const uint8_t* p) {
 template <int kHigh, typename Fn>
 PENSTOCK_INLINE void DecodeWords(const uint8_t* high, const uint8_t* words, const V2 (&d)[2],
                                  const V2 (&m)[2], Fn& fn) {
+#ifdef PENSTOCK_RUNTIME_FIELDS
+  for (int k = 0; k < 32; ++k) {
+    V2 w;
+    for (int v = 0; v < 2; ++v) {
+      I q = FieldAt(LoadWords(words + k / 8 * kWordRow + 64 * v), 4 * (k % 8), 15);
+      if constexpr (kHigh == 1) q = Join4(q, FieldAt(LoadWords(high + 64 * v), k, 1));
+      if constexpr (kHigh == 2) {
+        const uint8_t* bits = high + k / 16 * kWordRow + 64 * v;
+        q = Join4(q, FieldAt(LoadWords(bits), 2 * (k % 16), 3));
+      }
+      const int scale = kHigh == 2 ? k / 16 : 0;
+      w.v[v] = Fma(ToFloat(q), d[scale].v[v], m[scale].v[v]);
+    }
+    fn(k, w);
+  }
+#else
   Unroll<4>([&](auto j) PENSTOCK_LAMBDA_INLINE {
     constexpr int kJ = decltype(j)::value;
     const uint8_t* p = words + kJ * kWordRow;
@@ -80,6 +96,7 @@ PENSTOCK_INLINE void DecodeWords(const uint8_t* high, const uint8_t* words, cons
          V2{{Fma(q0, d[kScale].v[0], m[kScale].v[0]), Fma(q1, d[kScale].v[1], m[kScale].v[1])}});
     });
   });
+#endif
 }
 
 // Each format: Visit(panel, k0, k1, fn) calls fn(k, w) for the inputs [k0, k1), ascending.

@@ -8,7 +8,9 @@ struct I {
   uint32_t lane[16];
 };
 
-// Nothing is forced inline here: unrolled by hand and by sixteen it would take minutes to compile.
+// Nothing is forced inline or unrolled here: by hand and by sixteen it would take minutes to
+// compile.
+#define PENSTOCK_RUNTIME_FIELDS
 #define PENSTOCK_INLINE inline
 #define PENSTOCK_LAMBDA_INLINE
 
@@ -100,6 +102,11 @@ inline I Field(I a) {
   PENSTOCK_LANES r.lane[l] = a.lane[l] >> kShift & kMask;
   return r;
 }
+inline I FieldAt(I a, int shift, uint32_t mask) {
+  I r;
+  PENSTOCK_LANES r.lane[l] = a.lane[l] >> shift & mask;
+  return r;
+}
 // low | (high << 4)
 inline I Join4(I low, I high) {
   I r;
@@ -110,10 +117,6 @@ inline V ToFloat(I a) {
   V r;
   PENSTOCK_LANES r.lane[l] = static_cast<float>(static_cast<int32_t>(a.lane[l]));
   return r;
-}
-template <int kIndex>
-inline V NibbleToFloat(I a) {
-  return ToFloat(Field<4 * kIndex, 15>(a));
 }
 // a * 2^n, where n is the low bits of `magic` = n + 12582912.0f (round to nearest by addition)
 inline V ScaleByPower(V a, V magic) {
