@@ -169,7 +169,7 @@ absl::StatusOr<Spec> ParseSpec(const std::string& text) {
     number(&spec.precision);
   }
   if (spec.width > kMaxWidth || spec.precision > kMaxWidth) {
-    return ValueError("Too many decimal digits in format string");
+    return LimitError("a format with a width beyond %d", kMaxWidth);
   }
   if (at < text.size()) spec.type = text[at++];
   if (at < text.size()) return ValueError("Invalid format specifier");
@@ -475,13 +475,14 @@ class PercentFormatter {
       ++at_;
       ASSIGN_OR_RETURN(const Value value, NextArgument());
       if (!value.is_integral()) return TypeError("* wants int");
-      if (std::llabs(value.as_int()) > kMaxWidth) return ValueError("width too big");
+      if (std::llabs(value.as_int()) > kMaxWidth)
+        return LimitError("a format with a width beyond %d", kMaxWidth);
       return value.as_int();
     }
     int64_t number = 0;
     for (; Peek() >= '0' && Peek() <= '9'; ++at_) {
       number = number * 10 + (f_[at_] - '0');
-      if (number > kMaxWidth) return ValueError("width too big");
+      if (number > kMaxWidth) return LimitError("a format with a width beyond %d", kMaxWidth);
     }
     return number;
   }

@@ -77,16 +77,17 @@ class Lexer {
   std::pair<int, int> Locate(size_t pos) {
     if (pos < located_) {  // only errors look back
       located_ = 0;
-      line_ = 1;
-      line_begin_ = 0;
+      line_ = column_ = 1;
     }
     for (; located_ < pos; ++located_) {
-      if (source_[located_] != '\n') continue;
-      ++line_;
-      line_begin_ = located_ + 1;
+      if (source_[located_] == '\n') {
+        ++line_;
+        column_ = 1;
+      } else if ((static_cast<unsigned char>(source_[located_]) & 0xC0) != 0x80) {
+        ++column_;
+      }
     }
-    const std::string_view before(source_.data() + line_begin_, pos - line_begin_);
-    return {line_, static_cast<int>(CountChars(before)) + 1};
+    return {line_, column_};
   }
   void Emit(TokenType type, std::string text, size_t at) {
     const auto [line, column] = Locate(at);
@@ -478,9 +479,9 @@ class Lexer {
   size_t pos_ = 0;
   bool line_starting_ = true;
   std::vector<Token> tokens_;
-  size_t located_ = 0;
-  size_t line_begin_ = 0;
+  size_t located_ = 0;  // line_ and column_ are this byte's
   int line_ = 1;
+  int column_ = 1;
 };
 
 }  // namespace

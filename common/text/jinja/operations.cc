@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "common/text/jinja/ast.h"
 #include "common/text/jinja/errors.h"
 #include "common/text/jinja/runtime.h"
 #include "common/text/jinja/unicode_tables.h"
@@ -476,6 +477,16 @@ absl::StatusOr<Value> Property(Runtime& runtime, const Value& value, std::string
       if (name == "real") return value;
       if (name == "imag") return Value::Float(0.0);
       return Value();
+    case Kind::kBigInt:
+      return name == "real" || name == "numerator" ? value : Value();
+    case Kind::kMacro: {
+      const Stmt& macro = *value.as<MacroObject>().definition;
+      if (name == "name") return macro.name.empty() ? Value::None() : Value::String(macro.name);
+      if (name != "arguments") return Value();
+      std::vector<Value> parameters;
+      for (const ExprPtr& p : macro.parameters) parameters.push_back(Value::String(p->name));
+      return MakeTuple(std::move(parameters));
+    }
     default:
       return Value();
   }
@@ -548,6 +559,10 @@ bool IsForbidden(const Value& value, std::string_view name) {
                  "__ne__",      "__new__",     "__reduce__",        "__reduce_ex__",   "__repr__",
                  "__setattr__", "__sizeof__",  "__str__",           "__subclasshook__"})) {
     return true;
+  }
+  if (value.is_undefined()) {
+    return is_one_of({"__len__", "__iter__", "__call__", "__getitem__", "__add__", "__bool__",
+                      "__int__", "__float__", "__neg__", "__pos__", "__module__"});
   }
   const bool container = value.is_string() || value.is_sequence() || value.is(Kind::kDict);
   if (container && is_one_of({"__len__", "__contains__", "__iter__", "__getitem__"})) return true;

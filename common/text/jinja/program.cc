@@ -65,9 +65,8 @@ absl::StatusOr<std::shared_ptr<const Program>> Program::Compile(std::string sour
 
 absl::StatusOr<MarkedText> Program::Render(const Variables& variables,
                                            const RenderOptions& options) const {
-  const char base = 0;
   Runtime runtime(options);
-  runtime.stack_base = &base;
+  runtime.stack_base = StackPosition();
   AddGlobals(&runtime.variables);
   for (const auto& [name, value] : variables) runtime.variables[name] = value;
   auto activation = std::make_shared<Activation>();

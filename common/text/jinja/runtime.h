@@ -25,6 +25,8 @@ struct Activation {
   bool kept = false;
 };
 
+const char* StackPosition();
+
 class Runtime {
  public:
   explicit Runtime(const RenderOptions& options);
