@@ -67,6 +67,9 @@ struct Expr {
   int column = 0;
   int height = 1;  // of the subtree
   NameUse use = NameUse::kLoad;
+  // -1 ** x: jinja2 writes a folded negative number without brackets, so that Python reads
+  // -(1 ** x). Templates see it, hence so do ours.
+  bool minus_of_power = false;
   std::string name;
   std::string attribute;
   Value value;

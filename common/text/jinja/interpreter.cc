@@ -483,6 +483,11 @@ absl::StatusOr<Value> Interpreter::Eval(const Expr& expr) {
     case ExprKind::kArithmetic: {
       ASSIGN_OR_RETURN(const Value left, Eval(*expr.items[0]));
       ASSIGN_OR_RETURN(const Value right, Eval(*expr.items[1]));
+      if (expr.minus_of_power && left.is_number()) {
+        ASSIGN_OR_RETURN(const Value base, Negate(left, true));
+        ASSIGN_OR_RETURN(const Value power, Arithmetic(runtime_, expr.ops[0], base, right));
+        return Negate(power, true);
+      }
       return Arithmetic(runtime_, expr.ops[0], left, right);
     }
     case ExprKind::kAnd:
@@ -574,12 +579,13 @@ absl::StatusOr<Value> Interpreter::EvalGetItem(const Expr& expr) {
   return SliceOf(runtime_, target, parts[0], parts[1], parts[2]);
 }
 
-absl::Status Interpreter::EvalArguments(const Expr& expr, Args* args) {
+absl::Status Interpreter::EvalArguments(const Expr& expr, Args* args, const Value* caller) {
   ASSIGN_OR_RETURN(args->positional, EvalItems(expr));
   for (const auto& [name, value_expr] : expr.named) {
     ASSIGN_OR_RETURN(Value value, Eval(*value_expr));
     args->named.emplace_back(name, std::move(value));
   }
+  if (caller != nullptr) args->named.emplace_back("caller", *caller);
   if (expr.more_positional) {
     ASSIGN_OR_RETURN(const Value more, Eval(*expr.more_positional));
     ASSIGN_OR_RETURN(std::vector<Value> items, ToVector(runtime_, more));
@@ -639,8 +645,7 @@ absl::StatusOr<Value> Interpreter::EvalCall(const Expr& expr, const Value* calle
     ASSIGN_OR_RETURN(callee, Eval(*expr.target));
   }
   Args args;
-  RETURN_IF_ERROR(EvalArguments(expr, &args));
-  if (caller != nullptr) args.named.emplace_back("caller", *caller);
+  RETURN_IF_ERROR(EvalArguments(expr, &args, caller));
   if (method != nullptr) return method->call(runtime_, self, args);
   return Call(runtime_, callee, args);
 }

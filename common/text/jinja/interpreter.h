@@ -49,7 +49,7 @@ class Interpreter {
   absl::StatusOr<Value> EvalTest(const Expr& expr);
   absl::StatusOr<Value> EvalCall(const Expr& expr, const Value* caller);
   absl::StatusOr<std::vector<Value>> EvalItems(const Expr& expr);
-  absl::Status EvalArguments(const Expr& expr, Args* args);
+  absl::Status EvalArguments(const Expr& expr, Args* args, const Value* caller = nullptr);
   absl::StatusOr<Value> EvalBuffered(const Stmt& stmt, Flow* flow);
 
   Value& Slot(const VarRef& ref) {

@@ -196,11 +196,13 @@ class Lexer {
       Advance(end);
       return absl::OkStatus();
     }
+    if (begin == source_.size()) return absl::OkStatus();  // jinja2 misses that one
     return Error(tag, "Missing end of raw directive");
   }
 
   absl::Status LexComment(size_t tag) {
     size_t end = source_.find("#}", pos_);
+    if (end == std::string::npos && pos_ == source_.size()) return absl::OkStatus();  // as jinja2
     if (end == std::string::npos) return Error(tag, "Missing end of comment tag");
     const char sign = end > pos_ ? source_[end - 1] : '\0';
     size_t next = end + 2;

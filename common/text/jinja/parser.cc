@@ -573,10 +573,29 @@ class Parser {
     return Finish(std::move(compare));
   }
 
+  // What jinja2 computes when it compiles, as far as it matters here.
+  static bool IsConstant(const Expr& expr) {
+    switch (expr.kind) {
+      case ExprKind::kConst:
+        return true;
+      case ExprKind::kNegative:
+      case ExprKind::kPositive:
+      case ExprKind::kNot:
+        return IsConstant(*expr.target);
+      case ExprKind::kArithmetic:
+        return IsConstant(*expr.items[0]) && IsConstant(*expr.items[1]);
+      default:
+        return false;
+    }
+  }
+
   absl::StatusOr<ExprPtr> Arith(Operator op, const Token& token, ExprPtr left, ExprPtr right) {
+    const bool minus_of_power = op == Operator::kPow && left->kind == ExprKind::kNegative &&
+                                IsConstant(*left) && !IsConstant(*right);
     ASSIGN_OR_RETURN(ExprPtr expr,
                      Binary(ExprKind::kArithmetic, token, std::move(left), std::move(right)));
     expr->ops.push_back(op);
+    expr->minus_of_power = minus_of_power;
     return expr;
   }
 
