@@ -17,7 +17,9 @@ absl::Status EngineLoop::CollectStep() {
   --num_flights_;
   ++report_.stats.steps;
   size_t next_output = 0;
-  for (const FlownRow& row : flight.rows) {
+  for (size_t i = 0; i < flight.rows.size(); ++i) {
+    if (i + kPrefetch < flight.rows.size()) Prefetch(flight.rows[i + kPrefetch].sequence);
+    const FlownRow& row = flight.rows[i];
     const RowOutput* out = nullptr;
     if (row.samples) {
       CHECK(next_output < output->rows.size());
@@ -45,12 +47,15 @@ void EngineLoop::FinishRow(const FlownRow& row, const StepOutput& output, const 
       End(s, FinishReason::kError, -1,
           Internal("the model's logits are not finite at output token %d", s->num_output()));
     } else {
-      PublishBlocks(s);
+      if ((s->published + 1) * limits_.block_size <= s->collected) PublishBlocks(s);
       if (out != nullptr) TakeTokens(s, output, *out);
     }
   }
   // A row still in flight begins at `collected`, so it reads nothing before that one's window.
-  if (s->state == SequenceState::kRunning) return kv_.ReleaseBefore(s->collected, &s->table);
+  if (s->state == SequenceState::kRunning) {
+    if (kv_.has_windows()) kv_.ReleaseBefore(s->collected, &s->table);
+    return;
+  }
   if (s->rows_in_flight > 0) return;
   if (s->slot == kPaddingSlot) return;  // ended just now with nothing else in flight
   std::erase(draining_, s);
@@ -71,14 +76,14 @@ void EngineLoop::TakeTokens(Sequence* s, const StepOutput& output, const RowOutp
   if (s->first_token_ns == 0) s->first_token_ns = now_ns_;
   s->tokens.push_back(token);
   ++report_.stats.generation_tokens;
-  EventsOf(s)->tokens.push_back({s->request.id, token, s->num_output() - 1});
+  EventsOf(s)->tokens.push_back({s->id, token, s->num_output() - 1});
   if (out.logprob_end > out.logprob_begin) EmitLogprobs(s, output, out);
   (void)EndsWith(s, token);
 }
 
 void EngineLoop::EmitLogprobs(Sequence* s, const StepOutput& output, const RowOutput& out) {
   LogprobEvent event;
-  event.id = s->request.id;
+  event.id = s->id;
   event.index = s->num_output() - 1;
   event.rank = out.sampled_rank;
   event.logprobs.assign(output.logprobs.begin() + out.logprob_begin,
@@ -87,17 +92,14 @@ void EngineLoop::EmitLogprobs(Sequence* s, const StepOutput& output, const RowOu
 }
 
 bool EngineLoop::EndsWith(Sequence* s, TokenId token) {
-  const EngineRequest& r = s->request;
-  const auto has = [token](const std::vector<TokenId>& sorted) {
-    return std::binary_search(sorted.begin(), sorted.end(), token);
-  };
   // min_tokens hides all stops; the sampler masks them, and a replayed one does not count either.
-  const bool may_stop = s->num_output() > r.sampling.min_tokens;
-  if (may_stop && has(r.eos_ids)) {
-    End(s, FinishReason::kEos, token, absl::OkStatus());
-  } else if (may_stop && has(r.stop_token_ids)) {
-    End(s, FinishReason::kStopId, token, absl::OkStatus());
-  } else if (s->num_output() >= r.max_tokens) {
+  const bool stops = s->num_output() > s->min_tokens &&
+                     std::binary_search(s->end_ids.begin(), s->end_ids.end(), token);
+  if (stops) {
+    const std::vector<TokenId>& eos = s->request.eos_ids;
+    const bool is_eos = std::binary_search(eos.begin(), eos.end(), token);
+    End(s, is_eos ? FinishReason::kEos : FinishReason::kStopId, token, absl::OkStatus());
+  } else if (s->num_output() >= s->max_tokens) {
     End(s, FinishReason::kLength, -1, absl::OkStatus());
   } else {
     return false;
@@ -129,7 +131,7 @@ void EngineLoop::End(Sequence* s, FinishReason reason, TokenId stop_id, absl::St
   if (s->state == SequenceState::kEnded) return;
   if (s->session != nullptr) {
     FinishEvent event;
-    event.id = s->request.id;
+    event.id = s->id;
     event.reason = reason;
     event.stop_id = stop_id;
     event.status = std::move(status);

@@ -32,6 +32,7 @@ EngineLoop::EngineLoop(const EngineOptions& options, const EngineLimits& limits,
       scheduler_({limits.max_num_batched_tokens, limits.prefill_chunk}, kv_),
       next_deadline_ns_(kNever) {
   for (int32_t i = limits.max_num_seqs; i > 0; --i) free_slots_.push_back(SlotId{i});
+  row_blocks_.resize(static_cast<size_t>(kv_.num_groups()));
   running_.reserve(static_cast<size_t>(limits.max_num_seqs));
   for (Flight& flight : flights_) flight.rows.reserve(static_cast<size_t>(limits.max_num_seqs));
 }
@@ -80,7 +81,7 @@ void EngineLoop::Accept(std::unique_ptr<Sequence> owned) {
   s->index = live_.size();
   live_.push_back(std::move(owned));
   InsertByImportance(s, &waiting_);
-  EventsOf(s)->accepted.push_back(s->request.id);
+  EventsOf(s)->accepted.push_back(s->id);
   if (EndIfReplayIsComplete(s)) return;
   JoinGroup(s);
   NoteDeadline(*s);
@@ -212,7 +213,10 @@ absl::StatusOr<bool> EngineLoop::LaunchStep() {
   flight.step_id = next_step_++;
   flight.rows.clear();
   builder_.Begin(flight.step_id, kv_.num_groups());
-  for (const PlannedRow& row : plan_.rows) AddRow(row, &flight);
+  for (size_t i = 0; i < plan_.rows.size(); ++i) {
+    if (i + kPrefetch < plan_.rows.size()) Prefetch(plan_.rows[i + kPrefetch].sequence);
+    AddRow(plan_.rows[i], &flight);
+  }
   builder_.Finish(&input_);
   RETURN_IF_ERROR(runner_.LaunchForward(input_));
   RETURN_IF_ERROR(runner_.LaunchSample({}));
@@ -269,15 +273,14 @@ void EngineLoop::AddRow(const PlannedRow& planned, Flight* flight) {
   const bool prefill = s->prefilling();
   const int32_t end = s->computed + planned.num_tokens;
   const bool samples = end >= s->prefill_end;
-  kv_.Grow(kv_.BlocksFor(end), &s->table);
-  std::array<std::span<const BlockId>, kMaxKvGroups> blocks;
-  for (size_t g = 0; g < static_cast<size_t>(kv_.num_groups()); ++g) blocks[g] = s->table.blocks[g];
-  StepRow row{.slot = s->slot,
-              .num_tokens = planned.num_tokens,
-              .start_position = s->computed,
-              .adapter_id = s->request.adapter_id,
-              .output_index = samples ? s->num_output() + s->unknown : -1,
-              .logits = samples ? LogitsKind::kLast : LogitsKind::kNone};
+  if (end > s->table.size() * limits_.block_size) kv_.Grow(kv_.BlocksFor(end), &s->table);
+  for (size_t g = 0; g < row_blocks_.size(); ++g) row_blocks_[g] = s->table.blocks[g];
+  const StepRow row{.slot = s->slot,
+                    .num_tokens = planned.num_tokens,
+                    .start_position = s->computed,
+                    .adapter_id = s->adapter_id,
+                    .output_index = samples ? s->num_output() + s->unknown : -1,
+                    .logits = samples ? LogitsKind::kLast : LogitsKind::kNone};
   std::span<const TokenId> ids;  // a decode row's input is the slot's last token
   if (prefill) {
     ids = std::span<const TokenId>(s->tokens).subspan(static_cast<size_t>(s->computed),
@@ -285,7 +288,7 @@ void EngineLoop::AddRow(const PlannedRow& planned, Flight* flight) {
     s->turn = flight->step_id;
     report_.stats.prompt_tokens += static_cast<uint64_t>(planned.num_tokens);
   }
-  builder_.AddRow(row, ids, std::span(blocks).first(static_cast<size_t>(kv_.num_groups())));
+  builder_.AddRow(row, ids, row_blocks_);
   s->computed = end;
   ++s->rows_in_flight;
   if (samples) ++s->unknown;
@@ -320,7 +323,7 @@ void EngineLoop::CheckInvariants() const {
     for (int g = 0; runs && g < kv_.num_groups(); ++g) {
       CHECK(kv_.held(s.table, g) <= kv_.PeakBlocks(g, s.table.size() * limits_.block_size));
     }
-    CHECK(s.num_output() <= s.request.max_tokens);
+    CHECK(s.num_output() <= s.max_tokens);
   }
   CHECK(with_slot + free_slots_.size() == static_cast<size_t>(limits_.max_num_seqs));
   CHECK(std::is_sorted(running_.begin(), running_.end(), MoreImportant));

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -113,7 +114,8 @@ class EngineLoop {
   SchedulePlan plan_;
   StepInputBuilder builder_;
   StepInput input_;
-  std::array<Flight, kMaxStepsInFlight> flights_;  // a ring
+  std::vector<std::span<const BlockId>> row_blocks_;  // one row's, by group
+  std::array<Flight, kMaxStepsInFlight> flights_;     // a ring
   int32_t num_flights_ = 0;
   uint64_t next_step_ = 1;
   uint64_t starts_ = 0;

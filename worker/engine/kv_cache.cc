@@ -63,6 +63,7 @@ KvCache::KvCache(std::span<const KvGroupInfo> groups, int32_t block_size, int32_
   CHECK(block_size > 0);
   for (const KvGroupInfo& group : groups) {
     windows_.push_back(group.window);
+    has_windows_ |= group.window != 0;
     pools_.emplace_back(group.num_blocks);
   }
 }

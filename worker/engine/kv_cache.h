@@ -50,8 +50,8 @@ class BlockPool {
 // block_size); entries before first_held are kPaddingBlock (out of the window). All groups have
 // equally many.
 struct BlockTable {
-  std::array<std::vector<BlockId>, kMaxKvGroups> blocks;
   PerGroup first_held = {};
+  std::array<std::vector<BlockId>, kMaxKvGroups> blocks;
   int32_t size() const { return static_cast<int32_t>(blocks[0].size()); }
 };
 
@@ -69,6 +69,7 @@ class KvCache {
   KvCache(std::span<const KvGroupInfo> groups, int32_t block_size, int32_t max_tokens_ahead);
 
   int num_groups() const { return static_cast<int>(pools_.size()); }
+  bool has_windows() const { return has_windows_; }
   int32_t block_size() const { return block_size_; }
   const BlockPool& pool(int group) const { return pools_[static_cast<size_t>(group)]; }
   int32_t num_free(int group) const { return pool(group).num_free(); }
@@ -103,6 +104,7 @@ class KvCache {
   const int32_t block_size_;
   const int32_t max_tokens_ahead_;
   std::vector<int32_t> windows_;
+  bool has_windows_ = false;
   std::vector<BlockPool> pools_;
 };
 

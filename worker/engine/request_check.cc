@@ -104,13 +104,15 @@ absl::StatusOr<std::unique_ptr<Sequence>> MakeSequence(EngineRequest request,
   request.output_ids = {};
   SortUnique(&request.eos_ids);
   SortUnique(&request.stop_token_ids);
-  std::vector<TokenId>& masked = request.sampling.eos_and_stop_ids;
-  masked.clear();
-  if (request.sampling.min_tokens > 0) {
-    masked = request.eos_ids;
-    masked.insert(masked.end(), request.stop_token_ids.begin(), request.stop_token_ids.end());
-    SortUnique(&masked);
-  }
+  s->end_ids = request.eos_ids;
+  s->end_ids.insert(s->end_ids.end(), request.stop_token_ids.begin(), request.stop_token_ids.end());
+  SortUnique(&s->end_ids);
+  request.sampling.eos_and_stop_ids =
+      request.sampling.min_tokens > 0 ? s->end_ids : std::vector<TokenId>{};
+  s->id = request.id;
+  s->max_tokens = request.max_tokens;
+  s->min_tokens = request.sampling.min_tokens;
+  s->adapter_id = request.adapter_id;
   if (model_fingerprint != nullptr) {
     BlockHasher hasher;
     s->root = hasher.Root({.model_fingerprint = *model_fingerprint,

@@ -62,6 +62,7 @@ void Scheduler::ChooseChunks(const ScheduleInput& input, Budget* budget) {
   prompts_.clear();
   int32_t num_decodes = 0;
   for (size_t i = 0; i < input.running.size(); ++i) {
+    if (i + kPrefetch < input.running.size()) Prefetch(input.running[i + kPrefetch]);
     const Sequence& s = *input.running[i];
     if (s.prefilling()) {
       prompts_.push_back({static_cast<int32_t>(i), NextChunk(s)});
@@ -94,7 +95,9 @@ void Scheduler::PlanRunning(const ScheduleInput& input, Budget* budget, Schedule
     const int32_t tokens = tokens_of_[i];
     int32_t new_blocks = 0;
     if (tokens > 0) {
-      new_blocks = kv_.BlocksFor(s->computed + tokens) - s->table.size();
+      if (s->computed + tokens > s->table.size() * kv_.block_size()) {
+        new_blocks = kv_.BlocksFor(s->computed + tokens) - s->table.size();
+      }
       if (new_blocks > 0 && !TakeBlocks(input, i, new_blocks, budget, plan)) {
         budget->short_of_blocks = true;
         new_blocks = 0;
@@ -104,8 +107,7 @@ void Scheduler::PlanRunning(const ScheduleInput& input, Budget* budget, Schedule
     }
     if (!s->prefilling()) continue;
     for (int g = 0; g < kv_.num_groups(); ++g) {
-      const int32_t rest =
-          kv_.PeakBlocks(g, s->prefill_end) - kv_.held(s->table, g) - std::max(new_blocks, 0);
+      const int32_t rest = kv_.PeakBlocks(g, s->prefill_end) - kv_.held(s->table, g) - new_blocks;
       budget->reserved[static_cast<size_t>(g)] += std::max(rest, 0);
     }
   }
@@ -181,33 +183,34 @@ bool Scheduler::Fits(const Sequence& sequence, const PrefixHit& hit, const Budge
   return true;
 }
 
-Sequence* Scheduler::NextToStart(const ScheduleInput& input, const SchedulePlan& plan,
-                                 bool* promoted) const {
-  const auto open = [&](const Sequence* s) {
-    return MayStart(*s) && std::none_of(plan.started.begin(), plan.started.end(),
-                                        [s](const PlannedStart& p) { return p.sequence == s; });
-  };
+int32_t Scheduler::NextToStart(const ScheduleInput& input, uint64_t starts, bool* promoted) {
+  const auto open = [&](size_t i) { return taken_[i] == 0 && MayStart(*input.waiting[i]); };
   *promoted = false;
-  const auto first = std::find_if(input.waiting.begin(), input.waiting.end(), open);
-  if (first == input.waiting.end()) return nullptr;
-  if ((input.starts + plan.started.size() + 1) % kByAge != 0) return *first;
-  Sequence* oldest = *first;
-  for (Sequence* s : input.waiting) {
-    if (s->arrival < oldest->arrival && open(s)) oldest = s;
+  while (next_waiting_ < input.waiting.size() && !open(next_waiting_)) ++next_waiting_;
+  if (next_waiting_ == input.waiting.size()) return -1;
+  if ((starts + 1) % kByAge != 0) return static_cast<int32_t>(next_waiting_);
+  size_t oldest = next_waiting_;
+  for (size_t i = next_waiting_ + 1; i < input.waiting.size(); ++i) {
+    if (input.waiting[i]->arrival < input.waiting[oldest]->arrival && open(i)) oldest = i;
   }
-  *promoted = oldest != *first;
-  return oldest;
+  *promoted = oldest != next_waiting_;
+  return static_cast<int32_t>(oldest);
 }
 
 void Scheduler::StartWaiting(const ScheduleInput& input, Budget* budget, SchedulePlan* plan) {
+  if (input.waiting.empty() || budget->free_slots == 0) return;
+  taken_.assign(input.waiting.size(), 0);
+  next_waiting_ = 0;
   size_t num_running = num_kept_;
   while (budget->free_slots > 0) {
     bool promoted = false;
-    Sequence* s = NextToStart(input, *plan, &promoted);
-    if (s == nullptr) return;
+    const int32_t index = NextToStart(input, input.starts + plan->started.size(), &promoted);
+    if (index < 0) return;
+    Sequence* s = input.waiting[static_cast<size_t>(index)];
     const PrefixHit hit = HitOf(*s);
     // Strictly in order: a small one that would fit must not overtake a large one for ever.
     if (!Fits(*s, hit, *budget, num_running)) return;
+    taken_[static_cast<size_t>(index)] = 1;
     plan->started.push_back({s, hit.num_blocks, promoted});
     --budget->free_slots;
     ++num_running;

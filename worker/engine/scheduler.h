@@ -98,7 +98,8 @@ class Scheduler {
   void CountDraining(const ScheduleInput& input, Budget* budget) const;
   void Preempt(Sequence* victim, Budget* budget, SchedulePlan* plan) const;
   void StartWaiting(const ScheduleInput& input, Budget* budget, SchedulePlan* plan);
-  Sequence* NextToStart(const ScheduleInput& input, const SchedulePlan& plan, bool* promoted) const;
+  // Index in waiting, or -1.
+  int32_t NextToStart(const ScheduleInput& input, uint64_t starts, bool* promoted);
   bool Fits(const Sequence& sequence, const PrefixHit& hit, const Budget& budget,
             size_t num_running) const;
   PrefixHit HitOf(const Sequence& sequence) const;
@@ -108,7 +109,9 @@ class Scheduler {
   // Scratch, reused from step to step.
   std::vector<int32_t> tokens_of_;  // by index in running: this step's row, 0 = none
   std::vector<Wish> prompts_;
-  size_t num_kept_ = 0;  // running[0, num_kept_) are not preempted
+  std::vector<uint8_t> taken_;  // by index in waiting: started by this plan
+  size_t next_waiting_ = 0;     // waiting before this is taken or may not start
+  size_t num_kept_ = 0;         // running[0, num_kept_) are not preempted
 };
 
 }  // namespace penstock

@@ -87,19 +87,24 @@ class StepInputBuilder {
   void Begin(uint64_t step_id, int32_t num_groups);
   // token_ids empty = the slot's last sampled token. Sets the row's token_offset. blocks_of_group
   // has num_groups entries.
-  void AddRow(StepRow row, std::span<const TokenId> token_ids,
+  void AddRow(const StepRow& row, std::span<const TokenId> token_ids,
               std::span<const std::span<const BlockId>> blocks_of_group);
   // Packs what was added into out, whose storage is reused.
-  void Finish(StepInput* out) const;
+  void Finish(StepInput* out);
 
  private:
+  static constexpr size_t kHeaderBytes = (sizeof(StepInput::Header) + 7) / 8 * 8;
+
   uint64_t step_id_ = 0;
   int32_t num_groups_ = 1;
   int32_t num_tokens_ = 0;
   std::vector<StepRow> rows_;
   std::vector<TokenId> token_ids_;
   std::vector<RowBlocks> row_blocks_;
-  std::vector<BlockId> blocks_;
+  // The block lists are by far the most bytes of a step: they are written once, to their place in
+  // the packed buffer, behind the header. The rest follows them in Finish.
+  std::vector<std::byte> buffer_;
+  uint32_t num_blocks_ = 0;
 };
 
 struct TokenLogprob {

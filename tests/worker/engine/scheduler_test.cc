@@ -49,7 +49,7 @@ class SchedulerTest : public ::testing::Test {
     auto s = std::make_unique<Sequence>();
     s->num_prompt = num_tokens;
     s->tokens.assign(static_cast<size_t>(num_tokens), 1);
-    s->request.max_tokens = 100;
+    s->max_tokens = 100;
     s->rank = rank;
     s->arrival = ++arrivals_;
     all_.push_back(std::move(s));
@@ -137,10 +137,10 @@ TEST_F(SchedulerTest, ChunksEndAtMultiplesOfTheChunkSize) {
 
 TEST_F(SchedulerTest, NoRowWhenTheTokensInFlightReachTheLength) {
   Sequence* s = Running(6, 6);
-  s->request.max_tokens = 2;
+  s->max_tokens = 2;
   s->unknown = 1;
   EXPECT_THAT(Plan().rows, IsEmpty());
-  s->request.max_tokens = 3;
+  s->max_tokens = 3;
   EXPECT_THAT(Plan().rows, SizeIs(1));
 }
 
@@ -207,7 +207,7 @@ TEST_F(SchedulerTest, WaitsForBlocksOfAVictimThatIsInFlight) {
 TEST_F(SchedulerTest, TheLastOneWaitsInsteadOfPreemptingItself) {
   Running(36, 36);
   Running(44, 44);
-  running_.front()->request.max_tokens = 1;  // done but for its Collect
+  running_.front()->max_tokens = 1;  // done but for its Collect
   Plan();
   EXPECT_THAT(plan_.preempted, IsEmpty());
   EXPECT_THAT(plan_.rows, IsEmpty());
