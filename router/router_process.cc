@@ -117,6 +117,10 @@ class RouterProcess {
 
   void LoadText(const std::shared_ptr<const ServedModel>& served) {
     if (failed_ == served) return;
+    if (model_ != nullptr && model_->served->fingerprint == served->fingerprint) {
+      // Only the workers' number changed.
+      return SetModel(served, model_->text);
+    }
     const Clock::time_point begin = Clock::now();
     auto text = LoadServedText(
         *served, {.chat_template = chat_template_,
@@ -129,7 +133,11 @@ class RouterProcess {
     }
     LogInfo("text loaded model=%s seconds=%.2f", served->name,
             std::chrono::duration<double>(Clock::now() - begin).count());
-    model_ = std::make_shared<const LoadedModel>(LoadedModel{served, *std::move(text)});
+    SetModel(served, *std::move(text));
+  }
+
+  void SetModel(std::shared_ptr<const ServedModel> served, std::shared_ptr<const ServedText> text) {
+    model_ = std::make_shared<const LoadedModel>(LoadedModel{std::move(served), std::move(text)});
     api_->SetModel(model_);
   }
 

@@ -16,6 +16,15 @@ namespace {
 
 constexpr size_t kMaxTextTasks = 1024;
 
+// As a label: clients must not be able to make new ones.
+std::string_view KnownMethod(std::string_view method) {
+  for (const std::string_view known :
+       {"GET", "HEAD", "POST", "OPTIONS", "PUT", "DELETE", "PATCH"}) {
+    if (method == known) return known;
+  }
+  return "other";
+}
+
 // A header that is safe to send back and to log.
 bool IsCleanId(std::string_view id) {
   const auto clean = [](char c) { return c > 0x20 && c < 0x7F && c != '"' && c != '\\'; };
@@ -190,7 +199,7 @@ void ApiServer::Handle(std::shared_ptr<HttpExchange> exchange) {
 void ApiServer::Reply(Call& call, HttpResponse response) {
   const int status = response.status;
   response.headers.insert(response.headers.end(), call.headers.begin(), call.headers.end());
-  metrics_.CountHttp(call.route, call.exchange->request().method, status);
+  metrics_.CountHttp(call.route, KnownMethod(call.exchange->request().method), status);
   call.exchange->Send(std::move(response));
   Log(call, status, nullptr);
 }

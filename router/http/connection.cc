@@ -135,14 +135,14 @@ void Connection::OnEof() {
 void Connection::Pump(std::string_view bytes) {
   if (in_.empty()) {
     Feed(&bytes);
-    in_.append(bytes);
+    if (Wanted()) in_.append(bytes);
     return;
   }
   std::string all = std::exchange(in_, {});
   all.append(bytes);
   std::string_view rest = all;
   Feed(&rest);
-  in_.append(rest);
+  if (Wanted()) in_.append(rest);
 }
 
 void Connection::Feed(std::string_view* input) {

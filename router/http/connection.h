@@ -54,6 +54,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void OnReadable();
   void OnEof();
   void Pump(std::string_view bytes);
+  // Whether bytes that come are part of a request.
+  bool Wanted() const { return state_ != State::kLingering && state_ != State::kClosed; }
   void Feed(std::string_view* input);
   void OnHead(bool more_input);
   void SendError(int status, const std::string& message);

@@ -416,7 +416,7 @@ class TestLoad:
 
     def test_queue_full_is_a_429(self, bin_dir, worker, tmp_path):
         import threading
-        worker.script = lambda submit: iter([("tokens", [97]), ("wait_cancel",)])
+        worker.script = lambda submit: iter([("wait_cancel",)])  # accepted, no token yet: queued
         with router_for(bin_dir, tmp_path, [worker.address], "--served-model-name", "tiny",
                         "--max-queued-requests", "2") as server:
             hold = server.client()
@@ -430,10 +430,12 @@ class TestLoad:
                 thread.start()
             for thread in threads:
                 thread.join()
-            results = [chat(server, stream=True, n=64) for _ in range(1)]
-            error = assert_error(results[0], 429, code="queue_full")
+            refused = chat(server, stream=True)
+            error = assert_error(refused, 429, code="queue_full")
             assert error["type"] == "rate_limit_error"
-            assert int(results[0][1]["Retry-After"]) >= 1
+            assert int(refused[1]["Retry-After"]) >= 1
+            # What could never be admitted is no 429: clients would repeat it.
+            assert_error(chat(server, n=64), 400, param="n")
             for stream in streams:
                 stream.close()
 
