@@ -92,8 +92,10 @@ void ChatTemplate::DetectForms() {
   forms_.text = !forms_.parts || renders(Json(std::string(kProbe)));
 }
 
-absl::StatusOr<MarkedText> ChatTemplate::RenderVars(const Json& variables,
-                                                    const TemplateClock& clock) const {
+namespace {
+
+absl::StatusOr<MarkedText> RenderWith(const jinja::Program& program, const Json& variables,
+                                      const TemplateClock& clock) {
   if (!variables.is_null() && !variables.is_object()) {
     return InvalidArgument("the template's variables must be an object, not %s",
                            std::string(variables.type_name()));
@@ -106,7 +108,14 @@ absl::StatusOr<MarkedText> ChatTemplate::RenderVars(const Json& variables,
   }
   jinja::RenderOptions options;
   options.clock = clock;
-  return program_->Render(values, options);
+  return program.Render(values, options);
+}
+
+}  // namespace
+
+absl::StatusOr<MarkedText> ChatTemplate::RenderVars(const Json& variables,
+                                                    const TemplateClock& clock) const {
+  return RenderWith(*program_, variables, clock);
 }
 
 absl::StatusOr<ChatRendering> ChatTemplate::Render(const ChatInput& input) const {
@@ -219,7 +228,7 @@ absl::StatusOr<MarkedText> RenderRequest(const Json& request) {
   if (source == nullptr || !source->is_string()) {
     return InvalidArgument("'template' must be a string");
   }
-  ASSIGN_OR_RETURN(const auto compiled, ChatTemplate::Compile(source->as_string()));
+  ASSIGN_OR_RETURN(const auto program, jinja::Program::Compile(source->as_string()));
   ASSIGN_OR_RETURN(const TemplateClock clock, ParseClock(request.Find("clock")));
   Json variables = Json::Object();
   if (const Json* given = request.Find("vars"); given != nullptr && !given->is_null()) {
@@ -237,13 +246,13 @@ absl::StatusOr<MarkedText> RenderRequest(const Json& request) {
   } else if (go_on != nullptr && !go_on->is_null()) {
     return InvalidArgument("'continue_final_message' must be a boolean or the name of a field");
   }
-  if (field.empty()) return compiled->RenderVars(variables, clock);
+  if (field.empty()) return RenderWith(*program, variables, clock);
   const Json* chat_member = variables.Find("messages");
   Json chat = chat_member != nullptr ? AliasReasoning(*chat_member) : Json(Json::Array());
   ASSIGN_OR_RETURN(const ContinuedField continued,
                    MarkContinuation(field, source->as_string(), &chat));
   variables.Set("messages", std::move(chat));
-  ASSIGN_OR_RETURN(MarkedText text, compiled->RenderVars(variables, clock));
+  ASSIGN_OR_RETURN(MarkedText text, RenderWith(*program, variables, clock));
   return CutContinuation(std::move(text), continued);
 }
 

@@ -98,8 +98,9 @@ class ChatTemplateSet {
   std::vector<std::pair<std::string, std::shared_ptr<const ChatTemplate>>> templates_;
 };
 
-// One line of `penstock text --jsonl` with "template": {"template", "vars", "clock",
-// "messages", "continue_final_message", "add_generation_prompt"} to {"text"} or {"error"}.
+// One line of `penstock text --jsonl` with "template": {"template", "vars"[, "clock"][, "messages"]
+// [, "continue_final_message": true or a field's name]} to {"text"} or {"error"}. vars are exactly
+// the template's variables; messages go among them.
 Json AnswerTemplateRequest(const Json& request);
 
 }  // namespace penstock

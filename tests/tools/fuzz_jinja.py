@@ -204,7 +204,44 @@ def known(mine, theirs):
     message = mine.get("error", "")
     if ("is not subscriptable" in message or "unhashable type: 'slice'" in message) and theirs.get("text") is not None:
         return True  # jinja2 folds a slice of a literal that has none to nothing
+    if "bit_length" in message or "No filter named 'nosuch'" in message or "No test named 'nosuch'" in message:
+        return True  # big integers' methods; folded away by jinja2 before it looks for the name
+    if "unhashable" in theirs.get("message", ""):
+        return True  # found by jinja2 in a branch that is not taken, as it folds constants
     return "64 bits" in message or "complex number" in message or "not supported" in message
+
+
+class Engine:
+    """The program that answers one JSON line with another."""
+
+    def __init__(self, binary):
+        self.process = subprocess.Popen([binary], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def render(self, template, variables):
+        self.process.stdin.write(json.dumps({"template": template, "vars": variables}) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the engine died on {template!r}")
+        return json.loads(line)
+
+    def close(self):
+        self.process.stdin.close()
+        return self.process.wait()
+
+
+def differences(engine, templates):
+    """Yields (template, mine, theirs, is it by design) for every template."""
+    for template in templates:
+        mine, theirs = engine.render(template, VARIABLES), jinja_oracle.render(template, VARIABLES)
+        different = differs(mine, theirs)
+        yield template, mine, theirs, different, different and known(mine, theirs)
+
+
+def random_templates(seed):
+    generator = Generator(random.Random(seed))
+    while True:
+        yield generator.template()
 
 
 def main():
@@ -214,31 +251,20 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--show", type=int, default=40)
     options = parser.parse_args()
-    process = subprocess.Popen([options.binary], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    generator = Generator(random.Random(options.seed))
     begin, count, bad, skipped, answered = time.time(), 0, 0, 0, 0
-    while time.time() - begin < options.seconds:
-        template = generator.template()
-        process.stdin.write(json.dumps({"template": template, "vars": VARIABLES}) + "\n")
-        process.stdin.flush()
-        line = process.stdout.readline()
-        if not line:
-            print("DIED ON", json.dumps(template))
-            return 1
-        mine = json.loads(line)
-        theirs = jinja_oracle.render(template, VARIABLES)
+    for template, mine, theirs, different, by_design in differences(Engine(options.binary),
+                                                                    random_templates(options.seed)):
         count += 1
         answered += "text" in theirs
-        if not differs(mine, theirs):
-            continue
-        if known(mine, theirs):
-            skipped += 1
-            continue
-        bad += 1
-        if bad <= options.show:
-            print(json.dumps(template, ensure_ascii=False))
-            print("   mine  ", json.dumps(mine, ensure_ascii=False)[:300])
-            print("   jinja2", json.dumps(theirs, ensure_ascii=False)[:300])
+        skipped += by_design
+        if different and not by_design:
+            bad += 1
+            if bad <= options.show:
+                print(json.dumps(template, ensure_ascii=False))
+                print("   mine  ", json.dumps(mine, ensure_ascii=False)[:300])
+                print("   jinja2", json.dumps(theirs, ensure_ascii=False)[:300])
+        if time.time() - begin > options.seconds:
+            break
     print(f"{count} templates ({answered} render), {bad} differ, {skipped} differ by design")
     return 1 if bad else 0
 

@@ -4,7 +4,11 @@
 // for chat templates (trim_blocks, lstrip_blocks, loop controls, the `generation` tag, autoescape
 // off), and marks which bytes of the result came from the user. Immutable: any thread may render.
 //
-// Not there (an error at load with line and column): extends, include, import, autoescape true.
+// Not there, an error at load with line and column: extends, include, import, autoescape true,
+// blocks that are scoped or required or use self or super, the filters pprint, random, striptags,
+// urlize and wordwrap, integers beyond 64 bits. Not there, an error when it runs: arithmetic beyond
+// 64 bits (such numbers from JSON print as they are), complex numbers, lipsum(), encode(),
+// translate().
 
 #include <chrono>
 #include <cstddef>
