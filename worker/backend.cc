@@ -4,10 +4,15 @@
 #include <filesystem>
 #include <utility>
 
+#include "common/base/log.h"
+#include "common/base/sha256.h"
 #include "common/base/status.h"
-#include "common/formats/gguf.h"
+#include "common/text/model_text.h"
+#include "worker/model/cpu_runner.h"
 #include "worker/model/fake_runner.h"
-#include "worker/model_assets.h"
+#include "worker/model/weight_source.h"
+#include "worker/model_fingerprint.h"
+#include "worker/text_adapter.h"
 
 namespace penstock {
 namespace {
@@ -24,6 +29,20 @@ void SetIfGiven(T value, T* out) {
   if (value != 0) *out = value;
 }
 
+// Tokenizer, templates and EOS ids, and the files that routers make the same of. Returns the
+// vocabulary's size.
+absl::StatusOr<int32_t> LoadText(const WorkerOptions& options, LoadedModel* loaded) {
+  ASSIGN_OR_RETURN(const TextAssets assets, ReadTextAssets(options.model));
+  for (const auto& [name, data] : assets) {
+    loaded->identity.assets.push_back({name, HexEncode(Sha256(data)), data});
+  }
+  ASSIGN_OR_RETURN(ModelText text, LoadModelText(assets, options.served_model_name));
+  const int32_t vocab_size = text.tokenizer->vocab_size();
+  loaded->identity.eos_token_ids = text.eos_token_ids;
+  ASSIGN_OR_RETURN(loaded->text, MakeTextModel(std::move(text)));
+  return vocab_size;
+}
+
 absl::StatusOr<FakeRunnerOptions> FakeOptions(const WorkerOptions& options, int32_t vocab_size) {
   FakeRunnerOptions defaults;
   SetIfGiven(vocab_size, &defaults.vocab_size);
@@ -36,23 +55,13 @@ absl::StatusOr<FakeRunnerOptions> FakeOptions(const WorkerOptions& options, int3
   return fake;
 }
 
-// The vocabulary of the text assets, so that the fake's ids can be detokenized; 0 = none.
-absl::StatusOr<int32_t> VocabularySize(const std::vector<ModelAssetFile>& assets) {
-  for (const ModelAssetFile& asset : assets) {
-    if (asset.name != "model.gguf") continue;
-    ASSIGN_OR_RETURN(const auto file, GgufFile::FromMemory(asset.name, asset.data));
-    ASSIGN_OR_RETURN(const GgufArray* tokens, file->Array("tokenizer.ggml.tokens"));
-    if (tokens != nullptr) return static_cast<int32_t>(tokens->count);
-  }
-  return 0;
-}
-
+// With a model's text layer when there is such a model, else for any name and with ids only.
 absl::StatusOr<LoadedModel> LoadFake(const WorkerOptions& options) {
   LoadedModel loaded;
+  int32_t vocab_size = 0;
   if (Exists(options.model)) {
-    ASSIGN_OR_RETURN(loaded.identity.assets, LoadTextAssets(options.model));
+    ASSIGN_OR_RETURN(vocab_size, LoadText(options, &loaded));
   }
-  ASSIGN_OR_RETURN(const int32_t vocab_size, VocabularySize(loaded.identity.assets));
   ASSIGN_OR_RETURN(const FakeRunnerOptions fake, FakeOptions(options, vocab_size));
   ASSIGN_OR_RETURN(loaded.runner, FakeRunner::Create(fake));
   loaded.identity.format = "fake";
@@ -62,26 +71,67 @@ absl::StatusOr<LoadedModel> LoadFake(const WorkerOptions& options) {
   return loaded;
 }
 
+CpuRunnerOptions MakeCpuOptions(const WorkerOptions& options) {
+  CpuRunnerOptions cpu;
+  cpu.num_threads = options.threads;
+  cpu.kv_cache_bytes = options.kv_cache_memory_bytes;
+  cpu.max_model_len = options.max_model_len;
+  SetIfGiven(options.block_size, &cpu.block_size);
+  SetIfGiven(options.max_num_seqs, &cpu.max_num_seqs);
+  SetIfGiven(options.max_num_batched_tokens, &cpu.max_num_batched_tokens);
+  return cpu;
+}
+
+absl::StatusOr<LoadedModel> LoadCpu(const WorkerOptions& options) {
+  if (options.dtype == "float16") {
+    return InvalidArgument(
+        "--dtype: the CPU backend computes in float32 over weights as they are "
+        "in the file; use auto");
+  }
+  ASSIGN_OR_RETURN(const LoadFormat format, ParseLoadFormat(options.load_format));
+  if (!Exists(options.model)) {
+    return NotFound("%s: no such model directory or GGUF file", options.model);
+  }
+  LoadedModel loaded;
+  ASSIGN_OR_RETURN(const ModelFiles files, OpenModelFiles(options.model, format, options.seed));
+  absl::StatusOr<int32_t> vocab_size = LoadText(options, &loaded);
+  // Random weights need no tokenizer: routers then take ids only.
+  if (!vocab_size.ok() && format != LoadFormat::kDummy) return vocab_size.status();
+  if (!vocab_size.ok()) {
+    LogWarning("no tokenizer, ids only: %s", std::string(vocab_size.status().message()));
+  }
+  ASSIGN_OR_RETURN(loaded.runner,
+                   CpuRunner::Create(files.spec, *files.weights, MakeCpuOptions(options)));
+  loaded.identity.format = files.format;
+  const std::string extra = absl::StrFormat("cpu %s seed %d", files.format,
+                                            format == LoadFormat::kDummy ? options.seed : 0);
+  ASSIGN_OR_RETURN(loaded.identity.fingerprint,
+                   ModelFingerprint(options.model, loaded.identity.assets, extra));
+  return loaded;
+}
+
+absl::StatusOr<LoadedModel> LoadByBackend(const WorkerOptions& options) {
+  switch (options.backend) {
+    case Backend::kFake:
+      return LoadFake(options);
+    case Backend::kAuto:
+    case Backend::kCpu:
+      return LoadCpu(options);
+    case Backend::kCuda:
+      break;
+  }
+  return InvalidArgument("--backend: the CUDA backend is not part of this build; use cpu");
+}
+
 }  // namespace
 
 absl::StatusOr<LoadedModel> LoadModel(const WorkerOptions& options) {
-  absl::StatusOr<LoadedModel> loaded;
-  switch (options.backend) {
-    case Backend::kFake:
-      loaded = LoadFake(options);
-      break;
-    case Backend::kAuto:
-    case Backend::kCpu:
-      return InvalidArgument("--backend: the CPU backend is not part of this build yet; use fake");
-    case Backend::kCuda:
-      return InvalidArgument("--backend: the CUDA backend is not part of this build; use cpu");
-  }
-  RETURN_IF_ERROR(loaded.status());
-  loaded->identity.name = options.served_model_name;
-  loaded->identity.version = kVersion;
-  loaded->identity.created = std::chrono::duration_cast<std::chrono::seconds>(
-                                 std::chrono::system_clock::now().time_since_epoch())
-                                 .count();
+  ASSIGN_OR_RETURN(LoadedModel loaded, LoadByBackend(options));
+  loaded.identity.name = options.served_model_name;
+  loaded.identity.version = kVersion;
+  loaded.identity.created = std::chrono::duration_cast<std::chrono::seconds>(
+                                std::chrono::system_clock::now().time_since_epoch())
+                                .count();
   return loaded;
 }
 

@@ -31,10 +31,6 @@ const std::map<std::string, Backend> kBackends = {{"auto", Backend::kAuto},
                                                   {"cpu", Backend::kCpu},
                                                   {"fake", Backend::kFake},
                                                   {"cuda", Backend::kCuda}};
-const std::map<std::string, LoadFormat> kLoadFormats = {{"auto", LoadFormat::kAuto},
-                                                        {"safetensors", LoadFormat::kSafetensors},
-                                                        {"gguf", LoadFormat::kGguf},
-                                                        {"dummy", LoadFormat::kDummy}};
 const std::map<std::string, LogLevel> kLogLevels = {{"debug", LogLevel::kDebug},
                                                     {"info", LogLevel::kInfo},
                                                     {"warning", LogLevel::kWarning},
@@ -46,7 +42,7 @@ void AddModelFlags(CLI::App& app, WorkerOptions& options) {
   app.add_option("--served-model-name", options.served_model_name,
                  "Name that clients use (default: the model's own name)");
   app.add_option("--load-format", options.load_format, "Format of the weights")
-      ->transform(CLI::CheckedTransformer(kLoadFormats));
+      ->check(CLI::IsMember({"auto", "safetensors", "gguf", "dummy"}));
   app.add_option("--dtype", options.dtype, "Type of weights and activations")
       ->check(CLI::IsMember({"auto", "bfloat16", "float16", "float32"}));
   app.add_option("--seed", options.seed, "Seed of --load-format dummy");

@@ -19,14 +19,13 @@
 namespace penstock {
 
 enum class Backend { kAuto, kCpu, kFake, kCuda };
-enum class LoadFormat { kAuto, kSafetensors, kGguf, kDummy };
 
 struct WorkerOptions {
   std::string model;              // a directory, a GGUF file; any name with the fake backend
   std::string served_model_name;  // never empty: the model's own name by default
   RpcAddress listen;
   Backend backend = Backend::kAuto;
-  LoadFormat load_format = LoadFormat::kAuto;
+  std::string load_format = "auto";  // auto, safetensors, gguf or dummy
   std::string dtype = "auto";
   int32_t max_model_len = 0;             // tokens; 0 = auto: what model and memory allow
   int32_t max_num_seqs = 0;              // 0 = the backend's choice

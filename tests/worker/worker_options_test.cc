@@ -69,7 +69,7 @@ TEST(WorkerOptionsTest, EveryFlagArrives) {
                                 "debug"});
   EXPECT_EQ(o.model, "m.gguf");
   EXPECT_EQ(o.served_model_name, "n");
-  EXPECT_EQ(o.load_format, LoadFormat::kGguf);
+  EXPECT_EQ(o.load_format, "gguf");
   EXPECT_EQ(o.dtype, "float32");
   EXPECT_EQ(o.seed, 18446744073709551615u);
   EXPECT_EQ(o.backend, Backend::kFake);
