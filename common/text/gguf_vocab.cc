@@ -303,7 +303,7 @@ absl::Status FillWordPiece(const GgufFile& file, const Vocab& vocab, TokenizerSp
 
 }  // namespace
 
-absl::StatusOr<TokenizerSpec> SpecFromGguf(const GgufFile& file) {
+absl::StatusOr<TokenizerSpec> TokenizerSpecFromGguf(const GgufFile& file) {
   ASSIGN_OR_RETURN(const auto model, file.String("tokenizer.ggml.model"));
   if (!model.has_value()) {
     return InvalidArgument("%s: no key 'tokenizer.ggml.model': it has no vocabulary", file.name());

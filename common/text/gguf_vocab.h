@@ -16,7 +16,7 @@ namespace penstock {
 
 // InvalidArgument naming the key that is missing or wrong; Unimplemented for a vocabulary or
 // pre-tokenizer that is not known, which is never guessed.
-absl::StatusOr<TokenizerSpec> SpecFromGguf(const GgufFile& file);
+absl::StatusOr<TokenizerSpec> TokenizerSpecFromGguf(const GgufFile& file);
 
 // The ids that end an answer: eos, eot and eom as the file names them; when it names no eot, also
 // the control tokens that end a turn in the well-known chat formats (older converters wrote only

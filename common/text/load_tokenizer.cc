@@ -57,7 +57,7 @@ absl::StatusOr<TokenizerSpec> SpecOf(const fs::path& path) {
   const std::string name = path.string();
   if (IsGguf(path)) {
     ASSIGN_OR_RETURN(auto file, GgufFile::Open(name));
-    return SpecFromGguf(*file);
+    return TokenizerSpecFromGguf(*file);
   }
   ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
   const size_t first = bytes.find_first_not_of(" \t\r\n");

@@ -83,7 +83,7 @@ absl::StatusOr<TokenizerSpec> Loader::SpecFromOtherFile() {
   for (const auto& [file, bytes] : assets_) {
     if (file.ends_with(".tiktoken")) return SpecFromTiktoken(bytes, config, NameOf(file));
   }
-  if (gguf_ != nullptr) return SpecFromGguf(*gguf_);
+  if (gguf_ != nullptr) return TokenizerSpecFromGguf(*gguf_);
   return InvalidArgument(
       "%s: no tokenizer in it (tokenizer.json, tekken.json, tokenizer.model, *.tiktoken or a GGUF)",
       name_);

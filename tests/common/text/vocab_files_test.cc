@@ -92,14 +92,14 @@ Metadata Gpt2(std::string_view pre) {
 }
 
 std::string ErrorOf(const Metadata& metadata) {
-  const auto spec = SpecFromGguf(*metadata.File());
+  const auto spec = TokenizerSpecFromGguf(*metadata.File());
   return spec.ok() ? "accepted" : std::string(spec.status().message());
 }
 
 TEST(GgufVocab, ByteLevelBpe) {
   Metadata m = Gpt2("llama-bpe");
   m.Texts("tokenizer.ggml.merges", {"a b"});
-  const auto spec = SpecFromGguf(*m.File());
+  const auto spec = TokenizerSpecFromGguf(*m.File());
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->model.kind, TokenizerModel::Kind::kBpe);
   EXPECT_TRUE(spec->model.ignore_merges);
@@ -113,16 +113,16 @@ TEST(GgufVocab, ByteLevelBpe) {
   EXPECT_THAT(spec->special_tokens,
               ElementsAre(Pair("bos_token", "<|endoftext|>"), Pair("eos_token", "<|endoftext|>")));
   m.Bool("tokenizer.ggml.add_bos_token", false);
-  EXPECT_FALSE(SpecFromGguf(*m.File())->add_bos);
+  EXPECT_FALSE(TokenizerSpecFromGguf(*m.File())->add_bos);
 }
 
 TEST(GgufVocab, QwenNormalisesSmolLmDoesNot) {
   Metadata qwen = Gpt2("qwen2");
   qwen.Texts("tokenizer.ggml.merges", {});
-  EXPECT_EQ(SpecFromGguf(*qwen.File())->normalizer.size(), 1u);
+  EXPECT_EQ(TokenizerSpecFromGguf(*qwen.File())->normalizer.size(), 1u);
   Metadata smollm = Gpt2("smollm");
   smollm.Texts("tokenizer.ggml.merges", {});
-  const auto spec = SpecFromGguf(*smollm.File());
+  const auto spec = TokenizerSpecFromGguf(*smollm.File());
   EXPECT_TRUE(spec->normalizer.empty());
   ASSERT_EQ(spec->pre_tokenizer.size(), 2u);
   EXPECT_EQ(spec->pre_tokenizer[0].kind, PreTokenizerStep::Kind::kDigits);
@@ -133,7 +133,7 @@ TEST(GgufVocab, RefusesWhatItDoesNotKnow) {
   Metadata unknown = Gpt2("surprise");
   unknown.Texts("tokenizer.ggml.merges", {});
   EXPECT_THAT(ErrorOf(unknown), HasSubstr("'surprise'"));
-  EXPECT_EQ(SpecFromGguf(*unknown.File()).status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(TokenizerSpecFromGguf(*unknown.File()).status().code(), absl::StatusCode::kUnimplemented);
   Metadata unnamed;
   unnamed.Text("tokenizer.ggml.model", "gpt2").Texts("tokenizer.ggml.tokens", {"a"});
   EXPECT_THAT(ErrorOf(unnamed), HasSubstr("tokenizer.ggml.pre"));
@@ -169,7 +169,7 @@ TEST(GgufVocab, SentencePieceMarkersAreAddedTokens) {
   m.Floats("tokenizer.ggml.scores", {0, 0, -1, -2, -3, -4});
   m.Ints("tokenizer.ggml.token_type", {2, 3, 1, 4, 4, 6});
   m.Uint("tokenizer.ggml.bos_token_id", 1);
-  const auto spec = SpecFromGguf(*m.File());
+  const auto spec = TokenizerSpecFromGguf(*m.File());
   ASSERT_TRUE(spec.ok()) << spec.status();
   ASSERT_EQ(spec->added_tokens.size(), 2u);
   EXPECT_EQ(spec->added_tokens[0].content, "<s>");
@@ -189,7 +189,7 @@ TEST(GgufVocab, WordPieceIsTurnedBack) {
   m.Ints("tokenizer.ggml.token_type", {3, 2, 3, 3, 1, 1});
   m.Uint("tokenizer.ggml.unknown_token_id", 1).Uint("tokenizer.ggml.cls_token_id", 2);
   m.Uint("tokenizer.ggml.seperator_token_id", 3);
-  const auto spec = SpecFromGguf(*m.File());
+  const auto spec = TokenizerSpecFromGguf(*m.File());
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->model.vocab[4].piece, "the");
   EXPECT_EQ(spec->model.vocab[5].piece, "##ing");
@@ -405,7 +405,7 @@ TEST(GgufVocab, TheDefaultModel) {
   ASSERT_TRUE(file.ok()) << file.status();
   const auto copy = GgufFile::FromMemory("model.gguf", (*file)->MetadataOnly());
   ASSERT_TRUE(copy.ok()) << copy.status();
-  const auto spec = SpecFromGguf(**copy);
+  const auto spec = TokenizerSpecFromGguf(**copy);
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->model.vocab.size(), 49152u);
   EXPECT_EQ(spec->model.merges.size(), 48900u);
