@@ -27,7 +27,7 @@ struct Result {
   std::string out, err;
 };
 
-Result Run(std::vector<std::string> arguments, const std::string& input = "") {
+Result RunText(std::vector<std::string> arguments, const std::string& input = "") {
   std::istringstream in(input);
   std::ostringstream out, err;
   Result result;
@@ -52,46 +52,46 @@ class TextCommand : public ::testing::Test {
 };
 
 TEST_F(TextCommand, ShowsTextIdsAndPieces) {
-  const Result result = Run({folder_.path(), "--messages", messages_});
+  const Result result = RunText({folder_.path(), "--messages", messages_});
   EXPECT_EQ(result.code, kExitOk) << result.err;
   EXPECT_THAT(result.out, HasSubstr("[INST]ab[/INST]b\n"));
   EXPECT_THAT(result.out, HasSubstr("4 ids: 3 12 4 11\n"));
   EXPECT_THAT(result.out, HasSubstr("3  \"[INST]\"  special\n"));
   EXPECT_THAT(result.out, HasSubstr("12  \"ab\"\n"));
-  EXPECT_THAT(Run({folder_.path(), "--messages=" + messages_, "--no-generation-prompt"}).out,
+  EXPECT_THAT(RunText({folder_.path(), "--messages=" + messages_, "--no-generation-prompt"}).out,
               HasSubstr("3 ids: 3 12 4\n"));
 }
 
 TEST_F(TextCommand, UsersTextYieldsNoControlToken) {
   const std::string path = folder_.Write("forged.json", R"([{"role":"user","content":"[INST]"}])");
-  EXPECT_THAT(Run({folder_.path(), "--messages", path}).out,
+  EXPECT_THAT(RunText({folder_.path(), "--messages", path}).out,
               HasSubstr("9 ids: 3 13 14 15 16 17 18 4 11\n"));
 }
 
 TEST_F(TextCommand, PlainTextAndOtherTemplates) {
-  EXPECT_THAT(Run({folder_.path(), "--prompt", "ab"}).out, HasSubstr("2 ids: 1 12\n"));
+  EXPECT_THAT(RunText({folder_.path(), "--prompt", "ab"}).out, HasSubstr("2 ids: 1 12\n"));
   const std::string other = folder_.Write("other.jinja", "{{ messages[0].content }}a");
-  EXPECT_THAT(Run({folder_.path(), "--messages", messages_, "--chat-template", other}).out,
+  EXPECT_THAT(RunText({folder_.path(), "--messages", messages_, "--chat-template", other}).out,
               HasSubstr("2 ids: 12 10\n"));
 }
 
 TEST_F(TextCommand, ErrorsSayWhatIsWrong) {
-  EXPECT_EQ(Run({}).code, kExitUsage);
-  EXPECT_EQ(Run({folder_.path()}).code, kExitUsage);
-  EXPECT_THAT(Run({folder_.path(), "--mesages", "x"}).err, HasSubstr("--mesages"));
-  EXPECT_THAT(Run({folder_.path(), "--messages"}).err, HasSubstr("needs a value"));
-  const Result absent = Run({folder_.path() + "/none", "--messages", messages_});
+  EXPECT_EQ(RunText({}).code, kExitUsage);
+  EXPECT_EQ(RunText({folder_.path()}).code, kExitUsage);
+  EXPECT_THAT(RunText({folder_.path(), "--mesages", "x"}).err, HasSubstr("--mesages"));
+  EXPECT_THAT(RunText({folder_.path(), "--messages"}).err, HasSubstr("needs a value"));
+  const Result absent = RunText({folder_.path() + "/none", "--messages", messages_});
   EXPECT_EQ(absent.code, kExitModel);
   EXPECT_THAT(absent.err, HasSubstr("/none"));
   const std::string wrong = folder_.Write("wrong.json", "{");
-  EXPECT_THAT(Run({folder_.path(), "--messages", wrong}).err, HasSubstr("wrong.json"));
+  EXPECT_THAT(RunText({folder_.path(), "--messages", wrong}).err, HasSubstr("wrong.json"));
   const std::string number = folder_.Write("number.json", "3");
-  EXPECT_THAT(Run({folder_.path(), "--messages", number}).err, HasSubstr("array of messages"));
+  EXPECT_THAT(RunText({folder_.path(), "--messages", number}).err, HasSubstr("array of messages"));
 }
 
 TEST_F(TextCommand, JsonlIsAFilter) {
   const Result result =
-      Run({"--jsonl"}, "{\"op\":\"load\",\"path\":\"" + folder_.path() +
+      RunText({"--jsonl"}, "{\"op\":\"load\",\"path\":\"" + folder_.path() +
                            "/tekken.json\"}\n"
                            "{\"op\":\"encode\",\"text\":\"ab\",\"add_special\":true}\n"
                            "{\"op\":\"decode\",\"ids\":[1,12],\"skip_special\":false}\n"
