@@ -27,4 +27,5 @@ endif()
 # Warnings are a property of our own targets (penstock_* functions), never of generated code.
 add_library(penstock_warnings INTERFACE)
 target_compile_options(penstock_warnings INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Werror -Wno-missing-field-initializers>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wno-missing-field-initializers>
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${PENSTOCK_WERROR}>>:-Werror>)

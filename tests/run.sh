@@ -71,7 +71,7 @@ build_preset() {  # build_preset PRESET [ninja targets]
 run_ctest() {  # run_ctest PRESET [ctest arguments]
   local preset=$1
   shift
-  ctest --test-dir "build/$preset" -j "$(nproc)" --output-on-failure \
+  ctest --test-dir "build/$preset" -LE "known_failing|gpu" -j "$(nproc)" --output-on-failure \
     --output-junit "$reports/ctest-$preset.xml" "$@"
 }
 

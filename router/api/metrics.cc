@@ -256,9 +256,10 @@ std::string Metrics::Render(const std::vector<WorkerStatus>& workers, const Admi
     families.push_back({name, help, prometheus::MetricType::Gauge, {metric}});
   };
   gauge("penstock_router_requests_in_flight", "Generation requests being answered.", in_flight);
-  gauge("penstock_router_queued_requests", "Choices without a first token yet.", admission.requests());
-  gauge("penstock_router_queued_prompt_tokens", "Prompt tokens of choices without a first token yet.",
-        admission.tokens());
+  gauge("penstock_router_queued_requests", "Choices without a first token yet.",
+        admission.requests());
+  gauge("penstock_router_queued_prompt_tokens",
+        "Prompt tokens of choices without a first token yet.", admission.tokens());
   add(PenstockWorkerFamilies(workers));
   if (vllm_names_ && model_ready_) {
     add(model_->registry.Collect());

@@ -92,12 +92,12 @@ TEST_F(TextCommand, ErrorsSayWhatIsWrong) {
 TEST_F(TextCommand, JsonlIsAFilter) {
   const Result result =
       RunText({"--jsonl"}, "{\"op\":\"load\",\"path\":\"" + folder_.path() +
-                           "/tekken.json\"}\n"
-                           "{\"op\":\"encode\",\"text\":\"ab\",\"add_special\":true}\n"
-                           "{\"op\":\"decode\",\"ids\":[1,12],\"skip_special\":false}\n"
-                           "{\"op\":\"stream\",\"ids\":[12,10]}\n"
-                           "{\"template\":\"{{ x }}!\",\"vars\":{\"x\":1}}\n"
-                           "nonsense\n");
+                               "/tekken.json\"}\n"
+                               "{\"op\":\"encode\",\"text\":\"ab\",\"add_special\":true}\n"
+                               "{\"op\":\"decode\",\"ids\":[1,12],\"skip_special\":false}\n"
+                               "{\"op\":\"stream\",\"ids\":[12,10]}\n"
+                               "{\"template\":\"{{ x }}!\",\"vars\":{\"x\":1}}\n"
+                               "nonsense\n");
   EXPECT_EQ(result.code, kExitOk);
   EXPECT_THAT(result.out, testing::StartsWith("{\"ok\":true}\n"
                                               "{\"ids\":[1,12]}\n"

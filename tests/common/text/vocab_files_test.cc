@@ -133,7 +133,8 @@ TEST(GgufVocab, RefusesWhatItDoesNotKnow) {
   Metadata unknown = Gpt2("surprise");
   unknown.Texts("tokenizer.ggml.merges", {});
   EXPECT_THAT(ErrorOf(unknown), HasSubstr("'surprise'"));
-  EXPECT_EQ(TokenizerSpecFromGguf(*unknown.File()).status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(TokenizerSpecFromGguf(*unknown.File()).status().code(),
+            absl::StatusCode::kUnimplemented);
   Metadata unnamed;
   unnamed.Text("tokenizer.ggml.model", "gpt2").Texts("tokenizer.ggml.tokens", {"a"});
   EXPECT_THAT(ErrorOf(unnamed), HasSubstr("tokenizer.ggml.pre"));
