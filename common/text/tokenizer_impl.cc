@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-constexpr size_t kMaxIdleScratch = 64;
+constexpr size_t kMaxIdleScratch = 16;
 constexpr std::string_view kMetaspace = "\xE2\x96\x81";
 
 // White space may be told apart by added tokens also in plain text: it controls nothing.
