@@ -106,6 +106,8 @@ absl::StatusOr<std::unique_ptr<TokenizerImpl>> TokenizerImpl::Create(TokenizerSp
     context.blocked[token.id] = token.special || !IsBlank(token.content);
   }
   for (const AddedToken& token : impl->added) printed.erase(token.id);
+  // An added token that is looked for in normalised text also prints as it is found there.
+  for (const auto& [id, content] : impl->normalized_content_) printed[id] = content;
   impl->printed_as_ = std::move(printed);
   impl->byte_fallback_ = spec.model.byte_fallback;
   impl->form_ = FormOf(spec);
@@ -143,6 +145,7 @@ absl::Status TokenizerImpl::AddTokens(std::vector<AddedToken> tokens) {
     }
     NormalizedText content{.text = token.content, .track = false, .origin = {}};
     RETURN_IF_ERROR(normalizer_.Apply(&content));
+    normalized_content_[token.id] = content.text;
     normalized.push_back({std::move(content.text), token});
   }
   // Special tokens come first where two patterns are the same text.
@@ -154,7 +157,10 @@ absl::Status TokenizerImpl::AddTokens(std::vector<AddedToken> tokens) {
   normalized_matcher_.Build(std::move(normalized));
   added = std::move(tokens);
   for (int32_t id = 0; id < end_id; ++id) {
-    special_[id] = special.count(std::string(Token(id))) > 0;
+    // The reference looks up what it would print.
+    const auto shown = normalized_content_.find(id);
+    special_[id] = special.count(shown == normalized_content_.end() ? std::string(Token(id))
+                                                                    : shown->second) > 0;
     if (special_[id]) special_ids.push_back(id);
   }
   return absl::OkStatus();
@@ -186,6 +192,11 @@ void TokenizerImpl::Finish(const TokenizerSpec& spec) {
   if (joins_bytes_) {
     bytes_.resize(end_id);
     for (int32_t id = 0; id < end_id; ++id) bytes_[id] = TokenBytes(id);
+    for (const auto& [id, content] : normalized_content_) {
+      bytes_[id] = form_ == PieceForm::kByteLevel
+                       ? ByteAlphabet::Get().Decode(content).value_or(content)
+                       : content;
+    }
   }
   SetMaxTokenBytes(spec);
 }

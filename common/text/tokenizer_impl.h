@@ -87,6 +87,7 @@ class TokenizerImpl {
   std::vector<int32_t> added_index_;                     // by id: index into added, or -1
   std::vector<bool> special_;                            // by id
   std::unordered_map<int32_t, std::string> printed_as_;  // ids that print no piece of theirs
+  std::unordered_map<int32_t, std::string> normalized_content_;  // of added tokens, by id
   std::vector<std::vector<TemplateItem>> templates_;
   PieceForm form_ = PieceForm::kPlain;
   bool byte_fallback_ = false;

@@ -2,10 +2,10 @@
 """Writes unicode_data.cc next to this script: the character properties that tokenizers depend on.
 
 Each consumer in Hugging Face's library follows another version of Unicode, found by asking it about
-every code point (tests/tools/check_unicode.py asks again):
+every code point:
   regular expressions (Oniguruma)              16.0
   char methods of Rust (numeric, lower case)   17.0
-  NFC, NFD, NFKC, NFKD, StripAccents            9.0
+  NFC, NFD, NFKC, NFKD, StripAccents, scripts   9.0
   BertNormalizer, Punctuation                   8.0
   grapheme clusters                            16.0
 An older version is the present data without what is younger (property Age), and with the few
@@ -145,7 +145,7 @@ def compositions():
     return sorted(result)
 
 
-SCRIPT_MAX_AGE = 99.0
+SCRIPT_MAX_AGE = 9.0
 
 
 def emit(out, name, type_name, numbers, per_line=12):
