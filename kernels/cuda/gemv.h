@@ -1,7 +1,7 @@
 #pragma once
 
 // Linear layers for a handful of rows (decode of up to 8 sequences) on CUDA cores: bound by reading
-// the weights once. Larger row counts belong to the tensor cores (gemm.h).
+// the weights once. Larger row counts belong to the tensor cores (skinny_gemm.h).
 
 #include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
