@@ -1,5 +1,5 @@
 // Speed of encoding: text_bench TOKENIZER TEXT_FILE [SECONDS]. Prints MB/s and tokens/s of one
-// thread over the whole file, and the time to load. tests/tools/text_bench.py compares.
+// thread over the whole file, and the time to load.
 
 #include <chrono>
 #include <cstdlib>
