@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/base/exit_codes.h"
+#include "deploy/plan_command.h"
 #include "deploy/serve_command.h"
 #include "deploy/text_command.h"
 
@@ -14,6 +15,7 @@ namespace {
 constexpr char kHelp[] = R"(penstock: serves open-weight language models over the OpenAI API.
 
   penstock serve MODEL    start a server (penstock serve --help)
+  penstock plan MODEL     what fits on which card (penstock plan --help)
   penstock text MODEL     show what the model sees: rendered prompt, ids, pieces
   penstock version
 
@@ -28,6 +30,7 @@ int main(int argc, char** argv) {
   const std::span<const std::string> rest =
       std::span(arguments).subspan(std::min<size_t>(2, arguments.size()));
   if (command == "serve") return penstock::RunServeCommand(arguments[0], rest);
+  if (command == "plan") return penstock::RunPlanCommand(rest);
   if (command == "text") return penstock::RunTextCommand(rest);
   if (command == "version" || command == "--version") {
     std::puts("penstock 0.1.0");
@@ -37,7 +40,7 @@ int main(int argc, char** argv) {
     std::fputs(kHelp, stdout);
     return argc > 1 ? penstock::kExitOk : penstock::kExitUsage;
   }
-  std::fprintf(stderr, "penstock: no command '%s'; there are serve, text and version\n",
+  std::fprintf(stderr, "penstock: no command '%s'; there are serve, plan, text and version\n",
                command.c_str());
   return penstock::kExitUsage;
 }

@@ -10,6 +10,7 @@
 #include "common/text/model_text.h"
 #include "worker/model/cpu_runner.h"
 #include "worker/model/fake_runner.h"
+#include "worker/model/fingerprint.h"
 #include "worker/model/weight_source.h"
 #include "worker/model_fingerprint.h"
 #include "worker/text_adapter.h"
@@ -66,8 +67,7 @@ absl::StatusOr<LoadedModel> LoadFake(const WorkerOptions& options) {
   ASSIGN_OR_RETURN(loaded.runner, FakeRunner::Create(fake));
   loaded.identity.format = "fake";
   const std::string extra = absl::StrFormat("fake %s vocab %d", options.fake, fake.vocab_size);
-  ASSIGN_OR_RETURN(loaded.identity.fingerprint,
-                   ModelFingerprint(options.model, loaded.identity.assets, extra));
+  loaded.identity.fingerprint = ModelFingerprint("", loaded.identity.assets, extra);
   return loaded;
 }
 
@@ -103,10 +103,9 @@ absl::StatusOr<LoadedModel> LoadCpu(const WorkerOptions& options) {
   ASSIGN_OR_RETURN(loaded.runner,
                    CpuRunner::Create(files.spec, *files.weights, MakeCpuOptions(options)));
   loaded.identity.format = files.format;
-  const std::string extra = absl::StrFormat("cpu %s seed %d", files.format,
-                                            format == LoadFormat::kDummy ? options.seed : 0);
-  ASSIGN_OR_RETURN(loaded.identity.fingerprint,
-                   ModelFingerprint(options.model, loaded.identity.assets, extra));
+  loaded.identity.fingerprint =
+      ModelFingerprint(WeightsFingerprint(files.spec, *files.weights), loaded.identity.assets,
+                       absl::StrFormat("cpu %s", files.format));
   return loaded;
 }
 
