@@ -179,20 +179,27 @@ std::vector<FlagInfo> FlagsOf(const CLI::App& app) {
   return flags;
 }
 
-// vLLM takes a JSON list here; plain values are easier to type.
+// vLLM takes a JSON list here; plain values are easier to type. CLI11 takes a list's brackets off
+// itself when it comes from the command line, and leaves its items as JSON strings.
 absl::StatusOr<std::vector<std::string>> ParseList(const char* flag,
                                                    const std::vector<std::string>& values) {
-  if (values.size() != 1 || !values[0].starts_with("[")) return values;
-  const absl::StatusOr<Json> list = Json::Parse(values[0]);
   std::vector<std::string> items;
-  bool strings = list.ok() && list->is_array();
-  if (strings) {
-    for (const Json& item : list->as_array()) {
-      strings = strings && item.is_string();
-      if (item.is_string()) items.push_back(item.as_string());
+  for (std::string value : values) {
+    value.erase(0, value.find_first_not_of(' '));
+    if (!value.starts_with('[') && !value.starts_with('"')) {
+      items.push_back(value);
+      continue;
     }
+    const absl::StatusOr<Json> json = Json::Parse(value);
+    const Json::Array one = json.ok() && json->is_string() ? Json::Array{*json} : Json::Array{};
+    const Json::Array& list = json.ok() && json->is_array() ? json->as_array() : one;
+    const bool strings =
+        std::all_of(list.begin(), list.end(), [](const Json& item) { return item.is_string(); });
+    if (!json.ok() || list.empty() || !strings) {
+      return InvalidArgument("%s: %s is not a JSON list of strings", flag, value);
+    }
+    for (const Json& item : list) items.push_back(item.as_string());
   }
-  if (!strings) return InvalidArgument("%s: %s is not a JSON list of strings", flag, values[0]);
   return items;
 }
 

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -130,6 +131,11 @@ absl::StatusOr<ListeningSocket> ListenUnix(const std::string& path) {
   const bool stale = !live && errno == ECONNREFUSED;
   if (probe >= 0) close(probe);
   if (live) return FailedPrecondition("cannot listen on %s: another process listens there", path);
+  // Connecting to a plain file is refused just as to a socket without a listener.
+  struct stat file = {};
+  if (lstat(path.c_str(), &file) == 0 && !S_ISSOCK(file.st_mode)) {
+    return FailedPrecondition("cannot listen on %s: a file that is no socket is there", path);
+  }
   if (stale) unlink(path.c_str());
   ListeningSocket listening;
   if (const int error = Listen(AF_UNIX, generic, sizeof address, &listening); error != 0) {
