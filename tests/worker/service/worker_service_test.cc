@@ -330,6 +330,7 @@ TEST_F(WorkerServiceTest, GenerateWithoutMaxTokensUsesTheRestOfTheContext) {
   Start({.max_model_len = 64});
   v1::GenerateRequest request;
   for (int i = 0; i < 10; ++i) request.mutable_token_ids()->add_ids(i);
+  request.mutable_params()->set_ignore_eos(true);
   const Output output = Generate(request);
   EXPECT_EQ(output.ids.size(), 54u);
   EXPECT_EQ(output.last.finish_reason(), "length");
