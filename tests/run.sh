@@ -83,7 +83,6 @@ run_pytest() {
 }
 
 export UBSAN_OPTIONS=print_stacktrace=1
-export TSAN_OPTIONS=ignore_noninstrumented_modules=1
 steps=${*:-format cpp python tsan release}
 
 step "packages" setup_packages || die "the packages could not be installed"

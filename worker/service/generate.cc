@@ -41,7 +41,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* Generate::Start(
 }
 
 void Generate::PostToTexts(void (Generate::*step)()) {
-  context_.texts.Post([weak = weak_from_this(), step] {
+  context_.texts->Post([weak = weak_from_this(), step] {
     if (const auto generate = weak.lock()) (generate.get()->*step)();
   });
 }
@@ -67,8 +67,8 @@ absl::Status Generate::Submit() {
   response_.mutable_prompt_token_ids()->Swap(submit.mutable_prompt_ids());
   mailbox_ = std::make_shared<Mailbox>(
       kMaxMailboxBytes,
-      [&texts = context_.texts, weak = weak_from_this()] {
-        texts.Post([weak] {
+      [texts = context_.texts, weak = weak_from_this()] {
+        texts->Post([weak] {
           if (const auto generate = weak.lock()) generate->Render();
         });
       },

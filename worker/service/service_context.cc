@@ -23,12 +23,17 @@ ServiceContext::ServiceContext(Engine& engine_in, WorkerIdentity identity_in,
              .vocab_size = engine.limits().vocab_size,
              .eos_token_ids = identity.eos_token_ids},
       epoch(RandomEpoch()),
-      texts(text_threads),
-      writer(1) {
-  writer.Every(std::chrono::seconds(1), [this] {
+      texts(std::make_shared<WorkThreads>(text_threads)),
+      writer(std::make_shared<WorkThreads>(1)) {
+  writer->Every(std::chrono::seconds(1), [this] {
     for (const auto& call : LiveCalls()) call->Tick();
     return true;
   });
+}
+
+ServiceContext::~ServiceContext() {
+  writer->Stop();
+  texts->Stop();
 }
 
 std::vector<std::shared_ptr<LongLived>> ServiceContext::LiveCalls() {
@@ -46,7 +51,7 @@ std::vector<std::shared_ptr<LongLived>> ServiceContext::LiveCalls() {
 void ServiceContext::AddLongLived(std::weak_ptr<LongLived> call) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (stopping_) {
-    writer.Post([call] {
+    writer->Post([call] {
       if (const auto live = call.lock()) live->Stop();
     });
   }

@@ -52,6 +52,7 @@ struct WorkerIdentity {
 struct ServiceContext {
   ServiceContext(Engine& engine_in, WorkerIdentity identity_in,
                  std::shared_ptr<const TextModel> text_in, int text_threads);
+  ~ServiceContext();
 
   void AddLongLived(std::weak_ptr<LongLived> call);
   void StopLongLived();
@@ -75,8 +76,10 @@ struct ServiceContext {
 
  public:
   // Last, so that they end first: their tasks use everything above.
-  WorkThreads texts;   // tokenizing, templates, detokenizing for Generate
-  WorkThreads writer;  // one thread: packs and writes sessions' messages, ticks
+  // Shared, because the engine's thread may still tell a closed call's mailbox of events while all
+  // this ends: the destructor stops them, and what it posts then is dropped.
+  const std::shared_ptr<WorkThreads> texts;   // tokenizing, templates, detokenizing for Generate
+  const std::shared_ptr<WorkThreads> writer;  // one: packs and writes sessions' messages, ticks
 };
 
 }  // namespace penstock

@@ -28,8 +28,8 @@ void Session::Open() {
   const std::weak_ptr<Session> weak = weak_from_this();
   mailbox_ = std::make_shared<Mailbox>(
       kMaxMailboxBytes,
-      [weak, &writer = context_.writer] {
-        writer.Post([weak] {
+      [weak, writer = context_.writer] {
+        writer->Post([weak] {
           if (const auto session = weak.lock()) session->Write();
         });
       },

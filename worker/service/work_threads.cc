@@ -10,13 +10,16 @@ WorkThreads::WorkThreads(int num_threads) {
   for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
-WorkThreads::~WorkThreads() {
+WorkThreads::~WorkThreads() { Stop(); }
+
+void WorkThreads::Stop() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;
   }
   wake_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
 }
 
 void WorkThreads::Post(std::function<void()> task) {

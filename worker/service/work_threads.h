@@ -16,11 +16,13 @@ namespace penstock {
 class WorkThreads {
  public:
   explicit WorkThreads(int num_threads);
-  // Runs what is queued, then joins. Periodic tasks do not run again.
-  ~WorkThreads();
+  ~WorkThreads();  // as Stop
   WorkThreads(const WorkThreads&) = delete;
   WorkThreads& operator=(const WorkThreads&) = delete;
 
+  // Runs what is queued, then joins. Periodic tasks do not run again; what is posted later never
+  // runs. For the owner, once, while others may still Post.
+  void Stop();
   // Tasks start in order of Post. They must not throw and not block for long.
   void Post(std::function<void()> task);
   // Runs the task every interval (first after one interval) until it returns false.
