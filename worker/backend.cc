@@ -9,6 +9,7 @@
 #include "common/base/status.h"
 #include "common/text/model_text.h"
 #include "worker/model/cpu_runner.h"
+#include "worker/model/cuda_options.h"
 #include "worker/model/fake_runner.h"
 #include "worker/model/fingerprint.h"
 #include "worker/model/weight_source.h"
@@ -82,12 +83,22 @@ CpuRunnerOptions MakeCpuOptions(const WorkerOptions& options) {
   return cpu;
 }
 
-absl::StatusOr<LoadedModel> LoadCpu(const WorkerOptions& options) {
-  if (options.dtype == "float16") {
-    return InvalidArgument(
-        "--dtype: the CPU backend computes in float32 over weights as they are "
-        "in the file; use auto");
-  }
+CudaRunnerOptions MakeCudaOptions(const WorkerOptions& options) {
+  CudaRunnerOptions cuda;
+  cuda.gpu_memory_utilization = options.gpu_memory_utilization;
+  cuda.kv_cache_bytes = options.kv_cache_memory_bytes;
+  cuda.max_model_len = options.max_model_len;
+  SetIfGiven(options.block_size, &cuda.block_size);
+  SetIfGiven(options.max_num_seqs, &cuda.max_num_seqs);
+  SetIfGiven(options.max_num_batched_tokens, &cuda.max_num_batched_tokens);
+  return cuda;
+}
+
+// Model files, text layer and fingerprint: what CPU and GPU share. make turns the files into a
+// runner.
+template <typename MakeRunner>
+absl::StatusOr<LoadedModel> LoadFiles(const WorkerOptions& options, std::string_view device,
+                                      MakeRunner make) {
   ASSIGN_OR_RETURN(const LoadFormat format, ParseLoadFormat(options.load_format));
   if (!Exists(options.model)) {
     return NotFound("%s: no such model directory or GGUF file", options.model);
@@ -100,26 +111,58 @@ absl::StatusOr<LoadedModel> LoadCpu(const WorkerOptions& options) {
   if (!vocab_size.ok()) {
     LogWarning("no tokenizer, ids only: %s", std::string(vocab_size.status().message()));
   }
-  ASSIGN_OR_RETURN(loaded.runner,
-                   CpuRunner::Create(files.spec, *files.weights, MakeCpuOptions(options)));
+  ASSIGN_OR_RETURN(loaded.runner, make(files));
   loaded.identity.format = files.format;
   loaded.identity.fingerprint =
       ModelFingerprint(WeightsFingerprint(files.spec, *files.weights), loaded.identity.assets,
-                       absl::StrFormat("cpu %s", files.format));
+                       absl::StrFormat("%s %s", device, files.format));
   return loaded;
+}
+
+absl::StatusOr<LoadedModel> LoadCpu(const WorkerOptions& options) {
+  if (options.dtype == "float16") {
+    return InvalidArgument(
+        "--dtype: the CPU backend computes in float32 over weights as they are "
+        "in the file; use auto");
+  }
+  return LoadFiles(options, "cpu", [&options](const ModelFiles& files) {
+    return CpuRunner::Create(files.spec, *files.weights, MakeCpuOptions(options));
+  });
+}
+
+absl::StatusOr<LoadedModel> LoadCuda(const WorkerOptions& options) {
+  if (options.dtype != "auto" && options.dtype != "bfloat16") {
+    return InvalidArgument("--dtype: the CUDA backend computes in bfloat16, not in %s; use auto",
+                           options.dtype);
+  }
+  if (const absl::Status usable = CheckCudaDevice(0); !usable.ok()) {
+    return InvalidArgument("--backend cuda: %s", std::string(usable.message()));
+  }
+  return LoadFiles(options, "cuda bf16", [&options](const ModelFiles& files) {
+    return CreateCudaRunner(files.spec, *files.weights, MakeCudaOptions(options));
+  });
+}
+
+// The GPU when there is a usable one.
+absl::StatusOr<LoadedModel> LoadAuto(const WorkerOptions& options) {
+  const absl::Status usable = CheckCudaDevice(0);
+  if (usable.ok()) return LoadCuda(options);
+  LogInfo("using the CPU: %s", std::string(usable.message()));
+  return LoadCpu(options);
 }
 
 absl::StatusOr<LoadedModel> LoadByBackend(const WorkerOptions& options) {
   switch (options.backend) {
     case Backend::kFake:
       return LoadFake(options);
-    case Backend::kAuto:
     case Backend::kCpu:
       return LoadCpu(options);
     case Backend::kCuda:
+      return LoadCuda(options);
+    case Backend::kAuto:
       break;
   }
-  return InvalidArgument("--backend: the CUDA backend is not part of this build; use cpu");
+  return LoadAuto(options);
 }
 
 }  // namespace

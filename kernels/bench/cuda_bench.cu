@@ -186,7 +186,8 @@ void BenchAttention(int num_sms) {
       const int splits = PlanDecodeSplits(seqs, kKvHeads, length, num_sms);
       const size_t workspace_bytes = DecodeAttentionWorkspaceBytes(seqs, kHeads, kDim, splits);
       const Device<char> workspace(workspace_bytes);
-      Check(cudaMemset(workspace.get(), 0, workspace_bytes), "memset");
+      const Device<int32_t> counters(static_cast<size_t>(seqs) * kKvHeads);
+      Check(cudaMemset(counters.get(), 0, sizeof(int32_t) * seqs * kKvHeads), "memset");
       const double micros = Time(copies, [&](int i, cudaStream_t stream) {
         return LaunchDecodeAttention(
             {.q = q->get(),
@@ -195,6 +196,7 @@ void BenchAttention(int num_sms) {
              .seq_lens = lengths->get(),
              .out = out.get(),
              .workspace = workspace.get(),
+             .counters = counters.get(),
              .num_seqs = seqs,
              .num_heads = kHeads,
              .max_blocks_per_seq = blocks_per_seq,

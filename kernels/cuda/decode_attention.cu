@@ -29,14 +29,12 @@ struct Layout {
 struct Partials {
   float* out;       // [num_seqs][num_heads][num_splits][dim], not normalised
   float2* max_sum;  // [num_seqs][num_heads][num_splits]: running maximum (log2 units), sum
-  int* counters;    // [num_seqs][num_kv_heads]
 };
 
 __host__ __device__ inline Partials PartialsOf(const DecodeAttentionParams& p) {
   Partials parts;
   const int64_t rows = static_cast<int64_t>(p.num_seqs) * p.num_heads;
-  parts.counters = static_cast<int*>(p.workspace);
-  parts.max_sum = reinterpret_cast<float2*>(parts.counters + (rows + 1) / 2 * 2);
+  parts.max_sum = static_cast<float2*>(p.workspace);
   parts.out = reinterpret_cast<float*>(parts.max_sum + rows * p.num_splits);
   return parts;
 }
@@ -107,7 +105,9 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   const auto tile = [&](int stage, int which) {
     return shared + L::kTile * (1 + (warp * L::kStages + stage) * 2 + which);
   };
-  const int32_t* table = p.block_tables + static_cast<int64_t>(seq) * p.max_blocks_per_seq;
+  const int32_t* table =
+      p.block_tables + (p.table_begin == nullptr ? static_cast<int64_t>(seq) * p.max_blocks_per_seq
+                                                 : p.table_begin[seq]);
   // Chunks go round robin over all warps of all splits.
   const int stride = gridDim.x * kWarps;
   const int mine = split * kWarps + warp;
@@ -254,7 +254,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
 
   __threadfence();
   __syncthreads();
-  int* counter = &parts.counters[seq * p.kv.num_kv_heads + kv_head];
+  int32_t* counter = &p.counters[seq * p.kv.num_kv_heads + kv_head];
   if (threadIdx.x == 0) arrived = atomicAdd(counter, 1);
   __syncthreads();
   if (arrived != p.num_splits - 1) return;
@@ -287,7 +287,7 @@ int PlanDecodeSplits(int num_seqs, int num_kv_heads, int max_seq_len, int num_sm
 
 size_t DecodeAttentionWorkspaceBytes(int num_seqs, int num_heads, int head_dim, int num_splits) {
   const size_t rows = static_cast<size_t>(num_seqs) * num_heads;
-  return (rows + 1) / 2 * 2 * sizeof(int) + rows * num_splits * (sizeof(float2) + head_dim * 4);
+  return rows * num_splits * (sizeof(float2) + head_dim * sizeof(float));
 }
 
 cudaError_t LaunchDecodeAttention(const DecodeAttentionParams& params, cudaStream_t stream) {
@@ -299,6 +299,10 @@ cudaError_t LaunchDecodeAttention(const DecodeAttentionParams& params, cudaStrea
     return cudaErrorInvalidValue;
   }
   switch (params.kv.head_dim) {
+    case 16:
+      return Launch<16>(params, stream);
+    case 32:
+      return Launch<32>(params, stream);
     case 64:
       return Launch<64>(params, stream);
     case 96:

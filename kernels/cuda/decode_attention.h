@@ -17,13 +17,18 @@ namespace penstock::kernels {
 inline constexpr int kMaxHeadsPerKvHead = 16;
 
 struct DecodeAttentionParams {
-  const __nv_bfloat16* q = nullptr;       // [num_seqs, num_heads, head_dim]
-  PagedKv kv;                             // this layer's
-  const int32_t* block_tables = nullptr;  // [num_seqs, max_blocks_per_seq]
+  const __nv_bfloat16* q = nullptr;  // [num_seqs, num_heads, head_dim]
+  PagedKv kv;                        // this layer's
+  // Blocks of each sequence in order of position: [num_seqs, max_blocks_per_seq], or one list in
+  // which sequence s begins at table_begin[s].
+  const int32_t* block_tables = nullptr;
+  const int32_t* table_begin = nullptr;  // [num_seqs] or null
   const int32_t* seq_lens = nullptr;  // [num_seqs]: tokens in the cache, the new one included; 0 =
                                       // a padded row, whose output is zero
   __nv_bfloat16* out = nullptr;       // [num_seqs, num_heads, head_dim]
-  void* workspace = nullptr;          // DecodeAttentionWorkspaceBytes; its counters start at zero
+  void* workspace = nullptr;          // DecodeAttentionWorkspaceBytes
+  // [num_seqs, num_kv_heads], zero before the first launch and after each; for any launch sizes.
+  int32_t* counters = nullptr;
   int32_t num_seqs = 0;
   int32_t num_heads = 0;  // a multiple of kv.num_kv_heads, at most 16 times it
   int32_t max_blocks_per_seq = 0;
@@ -36,7 +41,7 @@ struct DecodeAttentionParams {
 int PlanDecodeSplits(int num_seqs, int num_kv_heads, int max_seq_len, int num_sms);
 size_t DecodeAttentionWorkspaceBytes(int num_seqs, int num_heads, int head_dim, int num_splits);
 
-// head_dim 64, 96, 128 or 256; block_size a multiple of 16.
+// head_dim 16, 32, 64, 96, 128 or 256; block_size a multiple of 16.
 [[nodiscard]] cudaError_t LaunchDecodeAttention(const DecodeAttentionParams& params,
                                                 cudaStream_t stream);
 

@@ -11,7 +11,8 @@ constexpr int kThreads = 128;
 __global__ void __launch_bounds__(kThreads)
     EmbeddingKernel(const __grid_constant__ EmbeddingParams p) {
   const int64_t token = blockIdx.x;
-  const int32_t id = p.ids[token];
+  int32_t id = p.ids[token];
+  if (id < 0 && p.last_tokens != nullptr) id = p.last_tokens[-id];
   const int64_t row = id >= 0 && id < p.vocab_size ? id : 0;
   const auto* in = reinterpret_cast<const Bf16x8*>(p.table + row * p.hidden);
   auto* out = reinterpret_cast<Bf16x8*>(p.out + token * p.hidden);

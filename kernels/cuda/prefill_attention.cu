@@ -195,7 +195,9 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
     CopyAsync16(shared + i / (kDim / 8) * L::kStride + column, source, valid);
   }
   __nv_bfloat16* tiles = shared + kRows * L::kStride;
-  const int32_t* table = p.block_tables + static_cast<int64_t>(seq) * p.max_blocks_per_seq;
+  const int32_t* table =
+      p.block_tables + (p.table_begin == nullptr ? static_cast<int64_t>(seq) * p.max_blocks_per_seq
+                                                 : p.table_begin[seq]);
   const auto load = [&](int turn) {
     const int token = tile.kv_begin + turn * L::kTokens;
     if (token < tile.kv_end) {
@@ -252,6 +254,10 @@ cudaError_t LaunchPrefillAttention(const PrefillAttentionParams& params, cudaStr
     return cudaErrorInvalidValue;
   }
   switch (params.kv.head_dim) {
+    case 16:
+      return Launch<16>(params, stream);
+    case 32:
+      return Launch<32>(params, stream);
     case 64:
       return Launch<64>(params, stream);
     case 96:

@@ -16,7 +16,8 @@ __global__ void __launch_bounds__(kMaxThreads)
   __shared__ float scratch[kMaxThreads / kWarpSize];
   const int64_t row = blockIdx.x;
   const int num_vectors = p.hidden / 8;
-  const auto* x = reinterpret_cast<const Bf16x8*>(p.x + row * p.x_stride);
+  const int64_t from = p.rows == nullptr ? row : p.rows[row];
+  const auto* x = reinterpret_cast<const Bf16x8*>(p.x + from * p.x_stride);
   auto* residual =
       p.residual == nullptr ? nullptr : reinterpret_cast<Bf16x8*>(p.residual + row * p.hidden);
   float values[kMaxVectors][8];
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(kMaxThreads)
 cudaError_t LaunchRmsNorm(const RmsNormParams& params, cudaStream_t stream) {
   if (params.num_rows == 0) return cudaSuccess;
   if (params.hidden <= 0 || params.hidden % 8 != 0 || params.hidden > kMaxHidden ||
-      params.x_stride % 8 != 0) {
+      params.x_stride % 8 != 0 || (params.rows != nullptr && params.residual != nullptr)) {
     return cudaErrorInvalidValue;
   }
   const int vectors = params.hidden / 8;

@@ -159,27 +159,31 @@ __device__ __forceinline__ float Penalise(float logit, const SamplingSlot& slot,
   return logit;
 }
 
-// Writes what penalties, mask and bias make of the logits to scratch.
+// Writes what mask, bias and penalties make of the logits to scratch, in this order.
 __device__ void Adjust(const SampleParams& p, const SamplingSlot& slot, int row, int slot_id) {
   const float* logits = p.logits + static_cast<int64_t>(row) * p.vocab_size;
   float* scratch = p.scratch + static_cast<int64_t>(row) * p.vocab_size;
-  const uint16_t* counts = p.counts == nullptr || slot.use_counts == 0
-                               ? nullptr
-                               : p.counts + static_cast<int64_t>(slot_id) * p.vocab_size;
   const int mask_index = p.row_masks == nullptr ? -1 : p.row_masks[row];
   const uint32_t* mask =
       mask_index < 0 ? nullptr
                      : p.masks + static_cast<int64_t>(mask_index) * ((p.vocab_size + 31) / 32);
 #pragma unroll 4
   for (int i = threadIdx.x; i < p.vocab_size; i += kThreads) {
-    float logit = logits[i];
-    if (counts != nullptr) logit = Penalise(logit, slot, counts[i]);
-    if (mask != nullptr && (mask[i / 32] >> (i % 32) & 1) == 0) logit = -INFINITY;
-    scratch[i] = logit;
+    const bool allowed = mask == nullptr || (mask[i / 32] >> (i % 32) & 1) != 0;
+    scratch[i] = allowed ? logits[i] : -INFINITY;
   }
   __syncthreads();
   for (int b = slot.bias_begin + static_cast<int>(threadIdx.x); b < slot.bias_end; b += kThreads) {
-    scratch[p.bias_ids[b]] += p.bias_values[b];
+    atomicAdd(&scratch[p.bias_ids[b]], p.bias_values[b]);  // an id may come twice
+  }
+  __syncthreads();
+  if (p.counts == nullptr || slot.use_counts == 0) return;
+  const uint16_t* counts = p.counts + static_cast<int64_t>(slot_id) * p.vocab_size;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < p.vocab_size; i += kThreads) {
+    if (const uint16_t count = counts[i]; count != 0) {
+      scratch[i] = Penalise(scratch[i], slot, count);
+    }
   }
   __syncthreads();
 }
@@ -244,42 +248,41 @@ __device__ int32_t Draw(const SamplingSlot& slot, const Row& row, uint32_t thres
   return BlockBest(best, shared).index;
 }
 
-__device__ void WriteLogprobs(const SampleParams& p, const SamplingSlot& slot, int row,
-                              int32_t token, Shared& shared) {
-  const float* logits = p.logits + static_cast<int64_t>(row) * p.vocab_size;
+// Log-softmax of the row over the keys from threshold on.
+__device__ void WriteLogprobs(const SampleParams& p, int num_logprobs, int row, const Row& values,
+                              uint32_t threshold, int32_t token, Shared& shared) {
   Best best = {-INFINITY, 0x7fffffff};
-  for (int i = threadIdx.x; i < p.vocab_size; i += kThreads) best = Better(best, {logits[i], i});
+  ForEach(values, [&](float value, int i) { best = Better(best, {value, i}); });
   best = BlockBest(best, shared);
   const float maximum = best.value;
-  const float mine = logits[token];
+  const float mine = values.values[token] * values.scale;
   float sums[2] = {0, 0};  // of exp, and how many are better than the sampled token
-  for (int i = threadIdx.x; i < p.vocab_size; i += kThreads) {
-    sums[0] += __expf(logits[i] - maximum);
-    sums[1] += logits[i] > mine ? 1.0f : 0.0f;
-  }
+  ForEach(values, [&](float value, int) {
+    if (Key(value) < threshold) return;
+    sums[0] += __expf(value - maximum);
+    sums[1] += value > mine ? 1.0f : 0.0f;
+  });
   BlockSums(sums, shared);
   const float log_sum = maximum + logf(shared.totals[0]);
   const int rank = 1 + static_cast<int>(shared.totals[1]);
   int32_t* ids = p.logprob_ids + static_cast<int64_t>(row) * (kMaxTopLogprobs + 1);
-  float* values = p.logprobs + static_cast<int64_t>(row) * (kMaxTopLogprobs + 1);
+  float* logprobs = p.logprobs + static_cast<int64_t>(row) * (kMaxTopLogprobs + 1);
   if (threadIdx.x == 0) {
     ids[0] = token;
-    values[0] = fmaxf(mine - log_sum, -9999.0f);
+    logprobs[0] = fmaxf(mine - log_sum, -9999.0f);
     p.sampled_ranks[row] = rank;
   }
-  for (int n = 1; n <= min(slot.num_logprobs, kMaxTopLogprobs); ++n) {
+  for (int n = 1; n <= min(num_logprobs, kMaxTopLogprobs); ++n) {
     if (threadIdx.x == 0) {
       ids[n] = best.index;
-      values[n] = fmaxf(best.value - log_sum, -9999.0f);
+      logprobs[n] = Key(best.value) < threshold ? -9999.0f : fmaxf(best.value - log_sum, -9999.0f);
     }
     const Best previous = best;
     best = {-INFINITY, 0x7fffffff};
-    for (int i = threadIdx.x; i < p.vocab_size; i += kThreads) {
-      const Best candidate = {logits[i], i};
-      const bool taken = candidate.value > previous.value ||
-                         (candidate.value == previous.value && candidate.index <= previous.index);
-      if (!taken) best = Better(best, candidate);
-    }
+    ForEach(values, [&](float value, int i) {
+      const bool taken = value > previous.value || (value == previous.value && i <= previous.index);
+      if (!taken) best = Better(best, {value, i});
+    });
     best = BlockBest(best, shared);
   }
 }
@@ -302,11 +305,17 @@ __global__ void __launch_bounds__(kThreads) SampleKernel(const __grid_constant__
   const Best best = FindBest(values, shared);
   const bool bad = shared.flag != 0 || best.index == 0x7fffffff || best.value == -INFINITY;
   int32_t token = bad ? 0 : best.index;
+  uint32_t threshold = Key(-FLT_MAX);
   if (!bad && slot.temperature > 0 && slot.top_k != 1 && slot.top_p > 0) {
-    const uint32_t threshold = Threshold(slot, values, best.value, shared);
+    threshold = Threshold(slot, values, best.value, shared);
     token = Draw(slot, values, threshold, p.output_indices[row], shared);
   }
-  if (!bad && slot.num_logprobs >= 0) WriteLogprobs(p, slot, row, token, shared);
+  if (!bad && slot.num_logprobs >= 0) {
+    const Row raw = {.values = p.logits + offset, .scale = 1.0f, .size = p.vocab_size};
+    const bool processed = slot.processed_logprobs != 0;
+    WriteLogprobs(p, slot.num_logprobs, row, processed ? values : raw,
+                  processed ? threshold : Key(-FLT_MAX), token, shared);
+  }
   if (threadIdx.x != 0) return;
   p.tokens[row] = token;
   p.nonfinite[row] = bad ? 1 : 0;

@@ -25,7 +25,8 @@ struct SamplingSlot {
   int32_t bias_end = 0;
   int32_t num_logprobs = -1;  // -1 = none
   uint32_t choice = 0;
-  uint32_t use_counts = 0;  // 1 when a penalty is on
+  uint16_t use_counts = 0;          // 1 when a penalty is on
+  uint16_t processed_logprobs = 0;  // 1: of what is sampled from, 0: of the raw logits
   uint64_t seed = 0;
 };
 
@@ -47,8 +48,7 @@ struct SampleParams {
   int32_t* tokens = nullptr;           // [num_rows]
   int32_t* last_tokens = nullptr;      // [num_slots]: the next step's input; null = not kept
   uint8_t* nonfinite = nullptr;        // [num_rows]: 1 when the row's logits hold NaN or +inf
-  // [num_rows, kMaxTopLogprobs + 1]: the sampled token, then the best ones (log-softmax of the
-  // logits).
+  // [num_rows, kMaxTopLogprobs + 1]: the sampled token, then the best ones.
   int32_t* logprob_ids = nullptr;
   float* logprobs = nullptr;
   int32_t* sampled_ranks = nullptr;  // [num_rows], 1 = best

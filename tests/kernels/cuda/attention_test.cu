@@ -126,7 +126,8 @@ TEST_P(DecodeAttentionTest, MatchesTheReferenceForEverySplit) {
     DeviceBuffer<__nv_bfloat16> out(q.size());
     DeviceBuffer<char> workspace(
         DecodeAttentionWorkspaceBytes(num_seqs, c.num_heads, c.head_dim, splits));
-    workspace.Zero();
+    DeviceBuffer<int32_t> counters(static_cast<size_t>(num_seqs) * c.num_kv_heads);
+    counters.Zero();
     const DecodeAttentionParams params = {
         .q = dq.data(),
         .kv = cache.Layout(dcache.data()),
@@ -134,6 +135,7 @@ TEST_P(DecodeAttentionTest, MatchesTheReferenceForEverySplit) {
         .seq_lens = lengths.data(),
         .out = out.data(),
         .workspace = workspace.data(),
+        .counters = counters.data(),
         .num_seqs = num_seqs,
         .num_heads = c.num_heads,
         .max_blocks_per_seq = cache.max_blocks(),
@@ -153,7 +155,9 @@ INSTANTIATE_TEST_SUITE_P(Shapes, DecodeAttentionTest,
                                            PagedCase{{129, 2049}, 8, 8, 96, 64, 0},
                                            PagedCase{{31, 257}, 8, 2, 256, 16, 0},
                                            PagedCase{{10, 100, 900}, 8, 2, 128, 16, 128},
-                                           PagedCase{{63, 65}, 4, 2, 64, 16, 1}));
+                                           PagedCase{{63, 65}, 4, 2, 64, 16, 1},
+                                           PagedCase{{1, 40, 301}, 4, 2, 16, 16, 0},
+                                           PagedCase{{17, 300}, 4, 2, 32, 16, 0}));
 
 TEST(DecodeAttention, PlansSplits) {
   EXPECT_EQ(PlanDecodeSplits(256, 8, 1024, 132), 1);
@@ -222,7 +226,9 @@ INSTANTIATE_TEST_SUITE_P(Shapes, PrefillAttentionTest,
                                            PrefillCase{{{200, 65}, 4, 4, 96, 32, 0}, {64, 65}},
                                            PrefillCase{{{90}, 4, 1, 256, 64, 0}, {33}},
                                            PrefillCase{{{300, 40}, 8, 2, 128, 16, 50}, {140, 40}},
-                                           PrefillCase{{{200}, 2, 2, 64, 16, 1}, {150}}));
+                                           PrefillCase{{{200}, 2, 2, 64, 16, 1}, {150}},
+                                           PrefillCase{{{300, 65}, 4, 2, 16, 16, 40}, {250, 65}},
+                                           PrefillCase{{{90}, 4, 2, 32, 16, 0}, {33}}));
 
 TEST(RopeKv, SplitsNormsRotatesAndWrites) {
   SKIP_WITHOUT_GPU();

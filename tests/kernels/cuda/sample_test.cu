@@ -215,6 +215,16 @@ TEST(Sample, PenaltiesBiasAndMask) {
   Extras bias;
   bias.bias = {{10, -100.0f}, {77, 4.95f}};
   EXPECT_EQ(Sampled(logits, greedy, 2, bias).tokens[1], 77);
+  Extras both;
+  both.counts.assign(100, 0);
+  both.counts[10] = 1;
+  both.counts[20] = 1;
+  both.bias = {{10, 0.6f}, {77, 4.2f}};  // bias first: 5.6 / 1.3 = 4.31, not 5 / 1.3 + 0.6
+  slot = greedy;
+  slot.repetition_penalty = 1.3f;
+  EXPECT_EQ(Sampled(logits, slot, 1, both).tokens[0], 10);
+  both.bias[1].second = 4.4f;
+  EXPECT_EQ(Sampled(logits, slot, 1, both).tokens[0], 77);
   Extras mask;
   mask.mask.assign(4, 0);
   mask.mask[30 / 32] |= 1u << (30 % 32);
