@@ -16,6 +16,7 @@ namespace penstock {
 namespace {
 
 constexpr int32_t kMissing = -1;
+constexpr std::string_view kSpacePiece = "\xE2\x96\x81";
 
 class BpeModel : public TokenModel {
  public:
@@ -49,6 +50,7 @@ class BpeModel : public TokenModel {
     for (size_t id = 0; whole_first_ && id < blocked_.size(); ++id) {
       blocks_ = blocks_ || (blocked_[id] && vocabulary_.Has(static_cast<int32_t>(id)));
     }
+    FindCuts();
     can_shrink_ = !spec.byte_fallback && !bytes_;
     for (int b = 0; bytes_ && b < 256; ++b) can_shrink_ = can_shrink_ || unit_[0][b] == kMissing;
   }
@@ -59,14 +61,51 @@ class BpeModel : public TokenModel {
   absl::Status Encode(std::string_view piece, bool plain, ModelScratch* scratch,
                       std::vector<int32_t>* out) const override {
     const bool block = plain && blocks_;
-    if (!block && scratch->cache.Lookup(piece, out)) return absl::OkStatus();
-    const size_t before = out->size();
-    RETURN_IF_ERROR(EncodeWord(piece, block, scratch, out));
-    if (!block) scratch->cache.Store(piece, out->data() + before, out->size() - before);
+    while (cuts_ && piece.size() > WordCache::kMaxBytes) {
+      const size_t cut = NextCut(piece);
+      if (cut == piece.size()) break;
+      EncodeCached(piece.substr(0, cut), block, scratch, out);
+      piece.remove_prefix(cut);
+    }
+    EncodeCached(piece, block, scratch, out);
     return absl::OkStatus();
   }
 
  private:
+  void EncodeCached(std::string_view piece, bool block, ModelScratch* scratch,
+                    std::vector<int32_t>* out) const {
+    if (!block && scratch->cache.Lookup(piece, out)) return;
+    const size_t before = out->size();
+    EncodeWord(piece, block, scratch, out);
+    if (!block) scratch->cache.Store(piece, out->data() + before, out->size() - before);
+  }
+
+  // Models without pre-tokens get whole texts. No merge crosses from a character to a U+2581
+  // behind it when no piece has the two side by side: such places cut the text into words, which
+  // merge by themselves.
+  void FindCuts() {
+    cuts_ = !bytes_ && !whole_first_ && prefix_.empty() && suffix_.empty() &&
+            vocabulary_.Find(kSpacePiece).has_value();
+    for (int32_t id = 0; cuts_ && id < vocabulary_.end_id(); ++id) {
+      const std::string_view piece = vocabulary_.Piece(id);
+      for (size_t at = piece.find(kSpacePiece, 1); at != std::string_view::npos;
+           at = piece.find(kSpacePiece, at + 1)) {
+        size_t before = at;
+        glued_.push_back(PreviousChar(piece, &before));
+      }
+    }
+    std::sort(glued_.begin(), glued_.end());
+    glued_.erase(std::unique(glued_.begin(), glued_.end()), glued_.end());
+  }
+  size_t NextCut(std::string_view text) const {
+    for (size_t at = text.find(kSpacePiece, 1); at != std::string_view::npos;
+         at = text.find(kSpacePiece, at + 1)) {
+      size_t before = at;
+      if (!std::binary_search(glued_.begin(), glued_.end(), PreviousChar(text, &before))) return at;
+    }
+    return text.size();
+  }
+
   // The id of a unit at its place in a word, or kMissing.
   int32_t Unit(const std::string& unit, bool first, bool last) const {
     if ((first || prefix_.empty()) && (!last || suffix_.empty())) {
@@ -76,8 +115,8 @@ class BpeModel : public TokenModel {
         .value_or(kMissing);
   }
 
-  absl::Status EncodeWord(std::string_view piece, bool block, ModelScratch* scratch,
-                          std::vector<int32_t>* out) const {
+  void EncodeWord(std::string_view piece, bool block, ModelScratch* scratch,
+                  std::vector<int32_t>* out) const {
     if (whole_first_) {
       std::string_view key = piece;
       if (bytes_ && !tiktoken_) {
@@ -88,7 +127,7 @@ class BpeModel : public TokenModel {
       const std::optional<int32_t> id = vocabulary_.Find(key);
       if (id.has_value() && !(block && Blocked(*id))) {
         out->push_back(*id);
-        return absl::OkStatus();
+        return;
       }
     }
     scratch->symbols.clear();
@@ -99,7 +138,6 @@ class BpeModel : public TokenModel {
     }
     merger_.Run(scratch, block ? &blocked_ : nullptr);
     out->insert(out->end(), scratch->symbols.begin(), scratch->symbols.end());
-    return absl::OkStatus();
   }
 
   bool Blocked(int32_t id) const {
@@ -141,8 +179,14 @@ class BpeModel : public TokenModel {
     for (size_t pos = 0; pos < piece.size();) {
       const size_t n = Utf8Length(piece[pos]);
       const bool first = pos == 0, last = pos + n == piece.size();
-      const int32_t id = n == 1 ? unit_[(first ? 1 : 0) | (last ? 2 : 0)][piece[pos] & 127]
-                                : Unit(std::string(piece.substr(pos, n)), first, last);
+      int32_t id;
+      if (n == 1) {
+        id = unit_[(first ? 1 : 0) | (last ? 2 : 0)][piece[pos] & 127];
+      } else if (prefix_.empty() && suffix_.empty()) {
+        id = vocabulary_.Find(piece.substr(pos, n)).value_or(kMissing);
+      } else {
+        id = Unit(std::string(piece.substr(pos, n)), first, last);
+      }
       if (id != kMissing) {
         FlushUnknown(&pending, symbols);
         symbols->push_back(id);
@@ -173,6 +217,8 @@ class BpeModel : public TokenModel {
   bool can_shrink_ = false;
   std::optional<int32_t> unk_;
   std::string prefix_, suffix_;
+  bool cuts_ = false;
+  std::vector<char32_t> glued_;       // characters that some piece has right before a U+2581
   std::array<int32_t, 256> unit_[4];  // by place (1: first, 2: last) and byte
   std::array<int32_t, 256> byte_piece_{};
 };

@@ -1,4 +1,4 @@
-// NFC, NFD, NFKC and NFKD by Unicode 9, segment by segment. A segment begins at a character that
+// NFC, NFD, NFKC and NFKD, segment by segment. A segment begins at a character that
 // nothing before it can combine with.
 
 #include <algorithm>
@@ -12,11 +12,13 @@ namespace {
 
 class NormalFormOp : public NormalizerOp {
  public:
-  NormalFormOp(bool compose, bool compatible) : compose_(compose), compatible_(compatible) {
+  NormalFormOp(bool compose, bool compatible, unicode::Version version)
+      : compose_(compose), compatible_(compatible), version_(version) {
     for (size_t i = 1; i < unicode::kCompositionsSize; i += 3) {
       const char32_t second = unicode::kCompositions[i];
-      if (unicode::CombiningClass(second) == 0) joining_.push_back(second);
+      if (Class(second) == 0) joining_.push_back(second);
     }
+    if (version_ != unicode::Version::k9) joining_.push_back(0x11930);
     for (char32_t c = 0x1161; c < 0x1176; ++c) joining_.push_back(c);  // Hangul vowels
     for (char32_t c = 0x11A8; c < 0x11C3; ++c) joining_.push_back(c);  // and finals
     std::sort(joining_.begin(), joining_.end());
@@ -42,10 +44,10 @@ class NormalFormOp : public NormalizerOp {
       }
       const size_t from = pos;
       const size_t before = segment.size();
-      unicode::Decompose(NextChar(in, &pos), compatible_, &segment);
+      unicode::Decompose(NextChar(in, &pos), compatible_, version_, &segment);
       if (before == 0) {
         segment_from = from;
-      } else if (unicode::CombiningClass(segment[before]) == 0 && !JoinsLeft(segment[before])) {
+      } else if (Class(segment[before]) == 0 && !JoinsLeft(segment[before])) {
         std::u32string rest = segment.substr(before);
         segment.resize(before);
         Flush(&segment, segment_from, &out);
@@ -59,6 +61,7 @@ class NormalFormOp : public NormalizerOp {
   }
 
  private:
+  uint8_t Class(char32_t c) const { return unicode::CombiningClass(c, version_); }
   // Starters that compose with what stands before them (only when composing).
   bool JoinsLeft(char32_t c) const {
     return compose_ && c >= 0x900 && std::binary_search(joining_.begin(), joining_.end(), c);
@@ -71,30 +74,29 @@ class NormalFormOp : public NormalizerOp {
     segment->clear();
   }
 
-  static void Reorder(std::u32string* s) {
+  void Reorder(std::u32string* s) const {
     for (size_t i = 0; i < s->size();) {
-      if (unicode::CombiningClass((*s)[i]) == 0) {
+      if (Class((*s)[i]) == 0) {
         ++i;
         continue;
       }
       size_t end = i;
-      while (end < s->size() && unicode::CombiningClass((*s)[end]) != 0) ++end;
+      while (end < s->size() && Class((*s)[end]) != 0) ++end;
       std::stable_sort(s->begin() + static_cast<ptrdiff_t>(i),
-                       s->begin() + static_cast<ptrdiff_t>(end), [](char32_t a, char32_t b) {
-                         return unicode::CombiningClass(a) < unicode::CombiningClass(b);
-                       });
+                       s->begin() + static_cast<ptrdiff_t>(end),
+                       [&](char32_t a, char32_t b) { return Class(a) < Class(b); });
       i = end;
     }
   }
 
-  static void Compose(std::u32string* s) {
+  void Compose(std::u32string* s) const {
     size_t starter = std::u32string::npos;
     int last_class = -1;  // of what was kept since the starter; -1: nothing
     size_t kept = 0;
     for (const char32_t c : std::u32string(*s)) {
-      const int combining = unicode::CombiningClass(c);
+      const int combining = Class(c);
       if (starter != std::u32string::npos && last_class < combining) {
-        const char32_t composite = unicode::Compose((*s)[starter], c);
+        const char32_t composite = unicode::Compose((*s)[starter], c, version_);
         if (composite != 0) {
           (*s)[starter] = composite;
           continue;
@@ -112,13 +114,15 @@ class NormalFormOp : public NormalizerOp {
   }
 
   bool compose_, compatible_;
+  unicode::Version version_;
   std::vector<char32_t> joining_;
 };
 
 }  // namespace
 
-std::unique_ptr<const NormalizerOp> NewNormalFormOp(bool compose, bool compatible) {
-  return std::make_unique<NormalFormOp>(compose, compatible);
+std::unique_ptr<const NormalizerOp> NewNormalFormOp(bool compose, bool compatible,
+                                                    unicode::Version version) {
+  return std::make_unique<NormalFormOp>(compose, compatible, version);
 }
 
 }  // namespace penstock

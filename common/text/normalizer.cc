@@ -286,6 +286,9 @@ absl::StatusOr<Normalizer> Normalizer::Create(const std::vector<NormalizerStep>&
       case Kind::kNfc:
         ops.push_back(NewNormalFormOp(true, false));
         break;
+      case Kind::kNfc14:
+        ops.push_back(NewNormalFormOp(true, false, unicode::Version::k14));
+        break;
       case Kind::kNfd:
         ops.push_back(NewNormalFormOp(false, false));
         break;

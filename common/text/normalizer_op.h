@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/text/normalizer.h"
+#include "common/text/unicode/unicode.h"
 
 namespace penstock {
 
@@ -41,7 +42,8 @@ class TextBuilder {
   std::vector<uint32_t> origin_;
 };
 
-std::unique_ptr<const NormalizerOp> NewNormalFormOp(bool compose, bool compatible);
+std::unique_ptr<const NormalizerOp> NewNormalFormOp(
+    bool compose, bool compatible, unicode::Version version = unicode::Version::k9);
 absl::StatusOr<std::unique_ptr<const NormalizerOp>> NewSentencePieceOp(const NormalizerStep& step);
 
 }  // namespace penstock

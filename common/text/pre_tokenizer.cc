@@ -310,9 +310,10 @@ absl::Status AddSplit(const PreTokenizerStep& step, Ops* ops) {
     return absl::OkStatus();
   }
   const Scanner* scanner = step.pattern.is_regex ? Scanner::ForPattern(step.pattern.text) : nullptr;
-  // The scanners' patterns leave no gap: matches isolated, or gaps (there are none) removed.
-  if (scanner != nullptr && (step.behavior == SplitBehavior::kIsolated ||
-                             (step.behavior == SplitBehavior::kRemoved && step.invert))) {
+  // Matches and gaps isolated, or gaps removed where there are none.
+  if (scanner != nullptr &&
+      (step.behavior == SplitBehavior::kIsolated ||
+       (step.behavior == SplitBehavior::kRemoved && step.invert && !scanner->leaves_gaps()))) {
     ops->push_back(std::make_unique<ScannerOp>(*scanner));
     return absl::OkStatus();
   }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "common/text/known_patterns.h"
 #include "common/text/unicode/unicode.h"
 #include "common/text/utf8.h"
 
@@ -14,7 +15,9 @@ using unicode::kMark;
 using unicode::kModifierLetter;
 using unicode::kNumber;
 using unicode::kOtherLetter;
+using unicode::kPunctuation;
 using unicode::kSpace;
+using unicode::kSymbol;
 using unicode::kTitle;
 using unicode::kUpper;
 
@@ -117,10 +120,12 @@ class Gpt2Scanner : public Scanner {
 };
 
 // (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|
-// \s*[\r\n]+|\s+(?!\S)|\s+    where digits says how many numbers go together
+// \s*[\r\n]+|\s+(?!\S)|\s+    where digits says how many numbers go together, and with whole_end
+// \s++\z stands before the \s*
 class Cl100kScanner : public Scanner {
  public:
-  explicit Cl100kScanner(int digits) : digits_(digits) {}
+  explicit Cl100kScanner(int digits, bool whole_end = false)
+      : digits_(digits), whole_end_(whole_end) {}
   size_t Next(std::string_view text, size_t pos) const override {
     const View view(text);
     if (text[pos] == '\'') {
@@ -141,11 +146,13 @@ class Cl100kScanner : public Scanner {
       while (view.IsNewline(end)) ++end;
       return end;
     }
+    if (whole_end_ && view.RunOf(pos, kSpace) == text.size()) return text.size();
     return view.SpacesOrLines(pos);
   }
 
  private:
   int digits_;
+  bool whole_end_;
 };
 
 // o200k and its relatives: words are cut where lower case meets upper case.
@@ -202,24 +209,100 @@ class CasedScanner : public Scanner {
   bool contractions_;
 };
 
+// DeepSeek-V3's three steps.
+// \p{N}{1,3}
+class NumbersScanner : public Scanner {
+ public:
+  size_t Next(std::string_view text, size_t pos) const override {
+    const View view(text);
+    const size_t end = view.AtMost(pos, kNumber, 3);
+    return end > pos ? end : view.RunWithout(pos, kNumber);
+  }
+  bool leaves_gaps() const override { return true; }
+};
+
+// [一-龥぀-ゟ゠-ヿ]+
+class HanKanaScanner : public Scanner {
+ public:
+  size_t Next(std::string_view text, size_t pos) const override {
+    const bool inside = Inside(NextChar(text, &pos));
+    while (pos < text.size()) {
+      size_t next = pos;
+      if (Inside(NextChar(text, &next)) != inside) break;
+      pos = next;
+    }
+    return pos;
+  }
+  bool leaves_gaps() const override { return true; }
+
+ private:
+  static bool Inside(char32_t c) {
+    return (c >= 0x4E00 && c <= 0x9FA5) || (c >= 0x3040 && c <= 0x30FF);
+  }
+};
+
+// [!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|
+//  ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+class DeepSeek3Scanner : public Scanner {
+ public:
+  size_t Next(std::string_view text, size_t pos) const override {
+    const View view(text);
+    size_t end = Match(view, pos);
+    if (end > pos) return end;
+    do {
+      view.Flags(pos, &pos);
+    } while (pos < text.size() && Match(view, pos) == pos);
+    return pos;
+  }
+  bool leaves_gaps() const override { return true; }
+
+ private:
+  static bool IsAsciiLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+  // End of the match at pos, or pos.
+  static size_t Match(const View& view, size_t pos) {
+    constexpr uint32_t kWord = kLetter | kMark, kSign = kPunctuation | kSymbol;
+    size_t next, after;
+    const uint32_t flags = view.Flags(pos, &next);
+    const bool more = next < view.size();
+    if ((flags & kSign) != 0) {
+      if (next == pos + 1 && static_cast<uint8_t>(view.at(pos)) < 0x80 && more &&
+          IsAsciiLetter(view.at(next))) {
+        while (next < view.size() && IsAsciiLetter(view.at(next))) ++next;
+        return next;
+      }
+      return Signs(view, next);
+    }
+    if ((flags & kWord) != 0) return view.RunOf(next, kWord);
+    const uint32_t second = more ? view.Flags(next, &after) : 0;
+    if ((second & kWord) != 0 && !view.IsNewline(pos)) return view.RunOf(after, kWord);
+    if ((second & kSign) != 0 && view.at(pos) == ' ') return Signs(view, after);
+    return (flags & kSpace) != 0 ? view.SpacesOrLines(pos) : pos;
+  }
+  // [\p{P}\p{S}]*[\r\n]* at pos.
+  static size_t Signs(const View& view, size_t pos) {
+    size_t end = view.RunOf(pos, kPunctuation | kSymbol);
+    while (view.IsNewline(end)) ++end;
+    return end;
+  }
+};
+
 struct Known {
   std::string_view pattern;
   const Scanner* scanner;
 };
 
-}  // namespace
-
-const Scanner& Scanner::Gpt2() {
-  static const Gpt2Scanner scanner;
-  return scanner;
-}
-
-const Scanner* Scanner::ForPattern(std::string_view pattern) {
-  static const Cl100kScanner cl100k(3), qwen2(1);
+const std::vector<Known>& KnownScanners() {
+  static const Cl100kScanner cl100k(3), cl100k_tiktoken(3, true), qwen2(1);
+  static const NumbersScanner numbers;
+  static const HanKanaScanner han_kana;
+  static const DeepSeek3Scanner deepseek3;
   static const CasedScanner o200k(3, true), tekken(1, false);
-  static const Known known[] = {
-      {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", &Gpt2()},
-      {R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", &Gpt2()},
+  static const std::vector<Known> known = {
+      {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
+       &Scanner::Gpt2()},
+      {R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
+       &Scanner::Gpt2()},
       {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
        &cl100k},
       {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
@@ -230,11 +313,34 @@ const Scanner* Scanner::ForPattern(std::string_view pattern) {
        &o200k},
       {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
        &tekken},
+      {R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)",
+       &qwen2},
+      {kCl100kPattern, &cl100k_tiktoken},
+      {R"(\p{N}{1,3})", &numbers},
+      {"[一-龥぀-ゟ゠-ヿ]+", &han_kana},
+      {kDeepSeek3Pattern, &deepseek3},
   };
-  for (const Known& entry : known) {
+  return known;
+}
+
+}  // namespace
+
+const Scanner& Scanner::Gpt2() {
+  static const Gpt2Scanner scanner;
+  return scanner;
+}
+
+const Scanner* Scanner::ForPattern(std::string_view pattern) {
+  for (const Known& entry : KnownScanners()) {
     if (entry.pattern == pattern) return entry.scanner;
   }
   return nullptr;
+}
+
+std::vector<std::string_view> Scanner::KnownPatterns() {
+  std::vector<std::string_view> patterns;
+  for (const Known& entry : KnownScanners()) patterns.push_back(entry.pattern);
+  return patterns;
 }
 
 }  // namespace penstock

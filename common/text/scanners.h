@@ -5,19 +5,23 @@
 
 #include <cstddef>
 #include <string_view>
+#include <vector>
 
 namespace penstock {
 
-// A pattern whose matches cover every text without a gap.
 class Scanner {
  public:
   // The scanner for a pattern as files write it, or null.
   static const Scanner* ForPattern(std::string_view pattern);
   static const Scanner& Gpt2();
+  static std::vector<std::string_view> KnownPatterns();
 
   virtual ~Scanner() = default;
-  // End of the match that begins at pos (< text.size()) of valid UTF-8.
+  // End of the match that begins at pos (< text.size()) of valid UTF-8, or where none does, of the
+  // gap up to the next match.
   virtual size_t Next(std::string_view text, size_t pos) const = 0;
+  // Whether there can be gaps at all.
+  virtual bool leaves_gaps() const { return false; }
 };
 
 }  // namespace penstock

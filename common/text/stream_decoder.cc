@@ -6,16 +6,36 @@
 namespace penstock {
 
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special)
-    : tokenizer_(&tokenizer),
-      skip_special_(skip_special),
-      bytes_mode_(tokenizer.impl().joins_bytes()) {}
+    : tokenizer_(&tokenizer), skip_special_(skip_special), joining_(tokenizer.impl().joining()) {}
 
-std::string StreamDecoder::Push(int32_t id) { return bytes_mode_ ? PushBytes(id) : PushWindow(id); }
+std::string StreamDecoder::Push(int32_t id) {
+  return joining_ == Joining::kNone ? PushWindow(id) : PushBytes(id);
+}
+
+std::string_view StreamDecoder::NewBytes(int32_t id) {
+  const TokenizerImpl& impl = tokenizer_->impl();
+  if (skip_special_ && impl.IsSpecial(id)) return {};
+  std::string_view bytes = impl.JoinedBytes(id);
+  if (joining_ == Joining::kSentencePiece && !printed_ && !dropped_ && impl.DropsSpace(id)) {
+    bytes.remove_prefix(1);
+    dropped_ = !impl.drops_every_space();
+  }
+  printed_ = printed_ || !bytes.empty();
+  return bytes;
+}
+
+std::string StreamDecoder::Printed(std::string_view bytes) const {
+  std::string text;
+  if (joining_ == Joining::kSentencePiece) {
+    AppendLossyBytes(&text, bytes);
+  } else {
+    AppendLossyUtf8(&text, bytes);
+  }
+  return text;
+}
 
 std::string StreamDecoder::PushBytes(int32_t id) {
-  const TokenizerImpl& impl = tokenizer_->impl();
-  if (skip_special_ && impl.IsSpecial(id)) return "";
-  const std::string& bytes = impl.JoinedBytes(id);
+  const std::string_view bytes = NewBytes(id);
   if (bytes.empty()) return "";
   held_ += bytes;
   if (LossyEndsInReplacement(held_) && ++held_tokens_ <= kMaxHeldTokens) return "";
@@ -30,7 +50,7 @@ std::string StreamDecoder::PushBytes(int32_t id) {
   }
   const std::string tail = held_.substr(held_.size() - keep);
   held_.resize(held_.size() - keep);
-  std::string out = LossyUtf8(held_);
+  std::string out = Printed(held_);
   held_ = tail;
   return out;
 }
@@ -64,8 +84,8 @@ std::string StreamDecoder::PushWindow(int32_t id) {
 
 std::string StreamDecoder::Flush() {
   std::string out;
-  if (bytes_mode_) {
-    out = LossyUtf8(held_);
+  if (joining_ != Joining::kNone) {
+    out = Printed(held_);
   } else {
     const std::string text = tokenizer_->Decode(all_, skip_special_);
     if (text.size() > emitted_bytes_) {
@@ -75,6 +95,7 @@ std::string StreamDecoder::Flush() {
     }
   }
   held_.clear();
+  printed_ = dropped_ = false;
   held_tokens_ = 0;
   all_.clear();
   window_.clear();

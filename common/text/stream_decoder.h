@@ -9,11 +9,14 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/text/tokenizer.h"
 
 namespace penstock {
+
+enum class Joining;
 
 class StreamDecoder {
  public:
@@ -28,12 +31,15 @@ class StreamDecoder {
 
  private:
   std::string PushBytes(int32_t id);
+  std::string_view NewBytes(int32_t id);
+  std::string Printed(std::string_view bytes) const;
   std::string PushWindow(int32_t id);
 
   const Tokenizer* tokenizer_;
   bool skip_special_;
-  bool bytes_mode_;   // tokens are plain bytes: text is their concatenation
-  std::string held_;  // bytes mode: bytes not handed out yet
+  Joining joining_;                         // kNone: window mode, else bytes mode
+  std::string held_;                        // bytes mode: bytes not handed out yet
+  bool printed_ = false, dropped_ = false;  // bytes mode: anything yet; the first space
   int held_tokens_ = 0;
   std::vector<int32_t> all_;     // window mode: every id, for the flush
   std::vector<int32_t> window_;  // window mode: ids whose text is compared

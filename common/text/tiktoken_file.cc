@@ -15,11 +15,6 @@ namespace {
 
 using Specials = std::vector<std::pair<std::string, int32_t>>;
 
-// cl100k as OpenAI's library has it today. Possessive {1,3}+ is (x{1,3})+ in Oniguruma's syntax, so
-// it is written without; $ there means the text's end only.
-constexpr std::string_view kCl100kPattern =
-    R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++\z|\s*[\r\n]|\s+(?!\S)|\s)";
-
 // The languages of Whisper's language tokens, in their order.
 constexpr std::string_view kWhisperLanguages =
     "en zh de es ru ko fr ja pt tr pl ca nl ar sv it id hi fi vi he uk el ms cs ro da hu ta no th "
@@ -181,9 +176,12 @@ bool NextLine(std::string_view* rest, std::string_view* line) {
 bool ParseLine(std::string_view line, VocabEntry* entry) {
   const size_t space = line.find(' ');
   if (space == std::string_view::npos) return false;
-  std::optional<std::string> bytes = DecodeBase64(line.substr(0, space));
+  std::string_view text = line.substr(0, space);
+  // Whisper's file ends in a token of no bytes, written "=".
+  if (text == "=") text = {};
+  std::optional<std::string> bytes = DecodeBase64(text);
   const std::optional<int64_t> rank = ParseInt(line.substr(space + 1));
-  if (!bytes.has_value() || bytes->empty() || !rank.has_value() || *rank < 0 ||
+  if (space == 0 || !bytes.has_value() || !rank.has_value() || *rank < 0 ||
       *rank > std::numeric_limits<int32_t>::max()) {
     return false;
   }
@@ -238,7 +236,7 @@ absl::StatusOr<TokenizerSpec> SpecFromTiktoken(std::string_view bytes, const Jso
     token.special = true;
     spec.added_tokens.push_back(std::move(token));
   }
-  if (rules.nfc) spec.normalizer.push_back({.kind = NormalizerStep::Kind::kNfc});
+  if (rules.nfc) spec.normalizer.push_back({.kind = NormalizerStep::Kind::kNfc14});
   PreTokenizerStep split;
   split.kind = PreTokenizerStep::Kind::kSplit;
   split.pattern = {.text = std::move(rules.pattern), .is_regex = true};

@@ -219,47 +219,6 @@ class CtcDecoder : public DecoderOp {
   bool cleanup_;
 };
 
-// sentencepiece: byte pieces are bytes (a broken character prints one U+FFFD a byte), U+2581 is a
-// space, the dummy prefix's space is dropped.
-class SentencePieceDecoder : public DecoderOp {
- public:
-  SentencePieceDecoder(bool drop_first, bool drop_all_first)
-      : drop_first_(drop_first), drop_all_first_(drop_all_first) {}
-  void Apply(std::vector<std::string>* tokens) const override {
-    std::string out, bytes;
-    bool dropped = false;
-    for (const std::string& token : *tokens) {
-      if (const std::optional<uint8_t> byte = ByteOfPiece(token); byte.has_value()) {
-        bytes += static_cast<char>(*byte);
-        continue;
-      }
-      Flush(&bytes, &out);
-      std::string_view text = token;
-      const bool drop = (drop_first_ || drop_all_first_) && !dropped && out.empty();
-      if (drop && text.starts_with(kMetaspace)) {
-        text.remove_prefix(kMetaspace.size());
-        dropped = !drop_all_first_;
-      }
-      out += ReplaceAll(text, kMetaspace, " ");
-    }
-    Flush(&bytes, &out);
-    *tokens = {std::move(out)};
-  }
-
- private:
-  static void Flush(std::string* bytes, std::string* out) {
-    size_t broken;
-    for (size_t pos = 0; pos < bytes->size();) {
-      const size_t n = ValidCharAt(*bytes, pos, &broken);
-      out->append(n > 0 ? std::string_view(*bytes).substr(pos, n) : kReplacementCharacter);
-      pos += std::max<size_t>(n, 1);
-    }
-    bytes->clear();
-  }
-  bool drop_first_;
-  bool drop_all_first_;
-};
-
 absl::StatusOr<std::unique_ptr<const DecoderOp>> NewDecoderOp(const DecoderStep& step) {
   using Kind = DecoderStep::Kind;
   switch (step.kind) {
@@ -289,7 +248,7 @@ absl::StatusOr<std::unique_ptr<const DecoderOp>> NewDecoderOp(const DecoderStep&
     case Kind::kCtc:
       return std::make_unique<CtcDecoder>(step);
     case Kind::kSentencePiece:
-      return std::make_unique<SentencePieceDecoder>(step.drop_first, step.drop_all_first);
+      return InvalidArgument("the SentencePiece decoder goes with no other one");
   }
   return InvalidArgument("unknown kind of decoder %d", static_cast<int>(step.kind));
 }

@@ -16,7 +16,8 @@ class DecoderOp;
 
 class TokenDecoder {
  public:
-  // No steps: tokens are joined by ' ', or as they are with join_plain.
+  // No steps: tokens are joined by ' ', or as they are with join_plain. kSentencePiece is no step
+  // of this chain: TokenizerImpl does it (Joining).
   static absl::StatusOr<TokenDecoder> Create(const std::vector<DecoderStep>& steps,
                                              bool join_plain);
   TokenDecoder(TokenDecoder&&) noexcept;

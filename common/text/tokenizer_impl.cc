@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-constexpr size_t kMaxIdleScratch = 64;
+constexpr size_t kMaxIdleScratch = 16;
 constexpr std::string_view kMetaspace = "\xE2\x96\x81";
 
 // White space may be told apart by added tokens also in plain text: it controls nothing.
@@ -93,7 +93,11 @@ absl::StatusOr<std::unique_ptr<TokenizerImpl>> TokenizerImpl::Create(TokenizerSp
                      PreTokenizer::EndsInByteLevel(spec.pre_tokenizer);
   ASSIGN_OR_RETURN(Normalizer normalizer, Normalizer::Create(spec.normalizer));
   ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer, PreTokenizer::Create(spec.pre_tokenizer, bytes));
-  ASSIGN_OR_RETURN(TokenDecoder decoder, TokenDecoder::Create(spec.decoder, tiktoken));
+  const bool joined =
+      spec.decoder.size() == 1 && spec.decoder[0].kind == DecoderStep::Kind::kSentencePiece;
+  ASSIGN_OR_RETURN(
+      TokenDecoder decoder,
+      TokenDecoder::Create(joined ? std::vector<DecoderStep>{} : spec.decoder, tiktoken));
   std::unordered_map<int32_t, std::string> printed = PrintedAs(spec.model);
   ASSIGN_OR_RETURN(Vocabulary vocabulary, Vocabulary::Create(std::move(spec.model.vocab)));
   std::unique_ptr<TokenizerImpl> impl(new TokenizerImpl(
@@ -106,6 +110,8 @@ absl::StatusOr<std::unique_ptr<TokenizerImpl>> TokenizerImpl::Create(TokenizerSp
     context.blocked[token.id] = token.special || !IsBlank(token.content);
   }
   for (const AddedToken& token : impl->added) printed.erase(token.id);
+  // An added token that is looked for in normalised text also prints as it is found there.
+  for (const auto& [id, content] : impl->normalized_content_) printed[id] = content;
   impl->printed_as_ = std::move(printed);
   impl->byte_fallback_ = spec.model.byte_fallback;
   impl->form_ = FormOf(spec);
@@ -143,6 +149,7 @@ absl::Status TokenizerImpl::AddTokens(std::vector<AddedToken> tokens) {
     }
     NormalizedText content{.text = token.content, .track = false, .origin = {}};
     RETURN_IF_ERROR(normalizer_.Apply(&content));
+    normalized_content_[token.id] = content.text;
     normalized.push_back({std::move(content.text), token});
   }
   // Special tokens come first where two patterns are the same text.
@@ -154,7 +161,10 @@ absl::Status TokenizerImpl::AddTokens(std::vector<AddedToken> tokens) {
   normalized_matcher_.Build(std::move(normalized));
   added = std::move(tokens);
   for (int32_t id = 0; id < end_id; ++id) {
-    special_[id] = special.count(std::string(Token(id))) > 0;
+    // The reference looks up what it would print.
+    const auto shown = normalized_content_.find(id);
+    special_[id] = special.count(shown == normalized_content_.end() ? std::string(Token(id))
+                                                                    : shown->second) > 0;
     if (special_[id]) special_ids.push_back(id);
   }
   return absl::OkStatus();
@@ -179,22 +189,36 @@ void TokenizerImpl::Finish(const TokenizerSpec& spec) {
   };
   find_name("bos_token", &bos_id);
   find_name("eos_token", &eos_id);
-  joins_bytes_ =
-      form_ == PieceForm::kRawBytes
-          ? spec.decoder.empty()
-          : spec.decoder.size() == 1 && spec.decoder[0].kind == DecoderStep::Kind::kByteLevel;
-  if (joins_bytes_) {
-    bytes_.resize(end_id);
-    for (int32_t id = 0; id < end_id; ++id) bytes_[id] = TokenBytes(id);
-  }
+  SetJoining(spec);
   SetMaxTokenBytes(spec);
+}
+
+void TokenizerImpl::SetJoining(const TokenizerSpec& spec) {
+  using Kind = DecoderStep::Kind;
+  if (form_ == PieceForm::kRawBytes) {
+    joining_ = spec.decoder.empty() ? Joining::kBytes : Joining::kNone;
+  } else if (spec.decoder.size() == 1) {
+    const DecoderStep& step = spec.decoder[0];
+    if (step.kind == Kind::kByteLevel) joining_ = Joining::kBytes;
+    if (step.kind == Kind::kSentencePiece) joining_ = Joining::kSentencePiece;
+    drops_every_space_ = step.drop_all_first;
+    drops_space_ = step.drop_first || step.drop_all_first;
+  }
+  if (joining_ == Joining::kNone) return;
+  bytes_.resize(end_id);
+  for (int32_t id = 0; id < end_id; ++id) bytes_[id] = BytesOf(Printed(id));
+}
+
+bool TokenizerImpl::DropsSpace(int32_t id) const {
+  return drops_space_ && Printed(id).starts_with(kMetaspace);
 }
 
 void TokenizerImpl::SetMaxTokenBytes(const TokenizerSpec& spec) {
   // NFC makes no text shorter than a third of its bytes; other normalisers might.
   const bool only_nfc =
-      std::all_of(spec.normalizer.begin(), spec.normalizer.end(),
-                  [](const auto& step) { return step.kind == NormalizerStep::Kind::kNfc; });
+      std::all_of(spec.normalizer.begin(), spec.normalizer.end(), [](const auto& step) {
+        return step.kind == NormalizerStep::Kind::kNfc || step.kind == NormalizerStep::Kind::kNfc14;
+      });
   bool strips = false;
   size_t longest = 1;
   for (const AddedToken& token : added) {
@@ -222,8 +246,10 @@ std::optional<int32_t> TokenizerImpl::Find(std::string_view token) const {
   return it != added_ids_.end() ? std::optional<int32_t>(it->second) : vocabulary_.Find(token);
 }
 
-std::string TokenizerImpl::TokenBytes(int32_t id) const {
-  const std::string token(Token(id));
+std::string TokenizerImpl::TokenBytes(int32_t id) const { return BytesOf(Token(id)); }
+
+std::string TokenizerImpl::BytesOf(std::string_view piece) const {
+  const std::string token(piece);
   switch (form_) {
     case PieceForm::kRawBytes:
       return token;
@@ -356,20 +382,31 @@ std::vector<int32_t> TokenizerImpl::AroundText(std::vector<int32_t> ids) const {
   return ids;
 }
 
-std::string TokenizerImpl::Decode(const std::vector<int32_t>& ids, bool skip_special) const {
-  if (joins_bytes_) {
-    std::string bytes;
-    for (const int32_t id : ids) {
-      if (!(skip_special && IsSpecial(id))) bytes += JoinedBytes(id);
+std::string TokenizerImpl::DecodeJoined(const std::vector<int32_t>& ids, bool skip_special) const {
+  std::string bytes;
+  bool dropped = false;
+  for (const int32_t id : ids) {
+    if (skip_special && IsSpecial(id)) continue;
+    std::string_view fresh = JoinedBytes(id);
+    if (joining_ == Joining::kSentencePiece && bytes.empty() && !dropped && DropsSpace(id)) {
+      fresh.remove_prefix(1);
+      dropped = !drops_every_space_;
     }
-    return LossyUtf8(bytes);
+    bytes += fresh;
   }
+  if (joining_ == Joining::kBytes) return LossyUtf8(bytes);
+  std::string text;
+  AppendLossyBytes(&text, bytes);
+  return text;
+}
+
+std::string TokenizerImpl::Decode(const std::vector<int32_t>& ids, bool skip_special) const {
+  if (joining_ != Joining::kNone) return DecodeJoined(ids, skip_special);
   std::vector<std::string> tokens;
   for (const int32_t id : ids) {
     if (id < 0 || id >= end_id || (skip_special && IsSpecial(id))) continue;
     if (added_index_[id] < 0 && !vocabulary_.Has(id)) continue;
-    const auto printed = printed_as_.find(id);
-    tokens.emplace_back(printed == printed_as_.end() ? Token(id) : printed->second);
+    tokens.emplace_back(Printed(id));
   }
   return decoder_.Decode(std::move(tokens));
 }

@@ -25,6 +25,14 @@ namespace penstock {
 // How the bytes of a token are read off its piece.
 enum class PieceForm { kPlain, kByteLevel, kRawBytes, kMetaspace };
 
+// Whether a text is no more than its tokens' bytes one after the other
+// (TokenizerImpl::JoinedBytes).
+enum class Joining {
+  kNone,
+  kBytes,          // read as UTF-8, a broken sequence one U+FFFD
+  kSentencePiece,  // read as UTF-8, a broken byte one U+FFFD; the first pieces may lose a space
+};
+
 class TokenizerImpl {
  public:
   static absl::StatusOr<std::unique_ptr<TokenizerImpl>> Create(TokenizerSpec spec);
@@ -40,8 +48,11 @@ class TokenizerImpl {
   bool IsSpecial(int32_t id) const {
     return id >= 0 && static_cast<size_t>(id) < special_.size() && special_[id];
   }
-  // Decoding is nothing but the concatenation of TokenBytes.
-  bool joins_bytes() const { return joins_bytes_; }
+  Joining joining() const { return joining_; }
+  // kSentencePiece: the piece's leading space is not printed while nothing else has been; unless
+  // drops_every_space, only once.
+  bool DropsSpace(int32_t id) const;
+  bool drops_every_space() const { return drops_every_space_; }
   const std::string& JoinedBytes(int32_t id) const {
     static const std::string none;
     return id >= 0 && static_cast<size_t>(id) < bytes_.size() ? bytes_[id] : none;
@@ -66,6 +77,13 @@ class TokenizerImpl {
   absl::Status AddTokens(std::vector<AddedToken> tokens);
   void Finish(const TokenizerSpec& spec);
   void SetMaxTokenBytes(const TokenizerSpec& spec);
+  void SetJoining(const TokenizerSpec& spec);
+  std::string_view Printed(int32_t id) const {
+    const auto it = printed_as_.find(id);
+    return it == printed_as_.end() ? Token(id) : it->second;
+  }
+  std::string DecodeJoined(const std::vector<int32_t>& ids, bool skip_special) const;
+  std::string BytesOf(std::string_view piece) const;
 
   absl::Status EncodePiece(std::string_view text, size_t begin, size_t end, const Ranges& user,
                            ModelScratch* scratch, std::vector<int32_t>* out) const;
@@ -87,11 +105,13 @@ class TokenizerImpl {
   std::vector<int32_t> added_index_;                     // by id: index into added, or -1
   std::vector<bool> special_;                            // by id
   std::unordered_map<int32_t, std::string> printed_as_;  // ids that print no piece of theirs
+  std::unordered_map<int32_t, std::string> normalized_content_;  // of added tokens, by id
   std::vector<std::vector<TemplateItem>> templates_;
   PieceForm form_ = PieceForm::kPlain;
   bool byte_fallback_ = false;
-  bool joins_bytes_ = false;
-  std::vector<std::string> bytes_;  // by id, when joins_bytes_
+  Joining joining_ = Joining::kNone;
+  bool drops_space_ = false, drops_every_space_ = false;
+  std::vector<std::string> bytes_;  // by id, unless joining_ is kNone
 
   // Scratch space (with its word cache) that no call holds now.
   mutable std::mutex scratch_mutex_;

@@ -34,6 +34,7 @@ struct Pattern {
 struct NormalizerStep {
   enum class Kind {
     kNfc,
+    kNfc14,  // by Unicode 14, as Python 3.11; the other forms by Unicode 9, as Hugging Face
     kNfd,
     kNfkc,
     kNfkd,

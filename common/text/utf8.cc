@@ -105,6 +105,15 @@ void AppendLossyUtf8(std::string* out, std::string_view bytes) {
   }
 }
 
+void AppendLossyBytes(std::string* out, std::string_view bytes) {
+  size_t broken;
+  for (size_t pos = 0; pos < bytes.size();) {
+    const size_t n = ValidCharAt(bytes, pos, &broken);
+    out->append(n > 0 ? bytes.substr(pos, n) : kReplacementCharacter);
+    pos += std::max<size_t>(n, 1);
+  }
+}
+
 std::string LossyUtf8(std::string_view bytes) {
   std::string out;
   AppendLossyUtf8(&out, bytes);

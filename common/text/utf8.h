@@ -56,6 +56,8 @@ bool IsValidUtf8(std::string_view bytes);
 // Every maximal broken piece becomes one U+FFFD (as Rust, Python and the WHATWG do it).
 std::string LossyUtf8(std::string_view bytes);
 void AppendLossyUtf8(std::string* out, std::string_view bytes);
+// Every broken byte becomes one U+FFFD (as sentencepiece does it).
+void AppendLossyBytes(std::string* out, std::string_view bytes);
 // Whether the lossy text of bytes ends in U+FFFD; looks at the last four bytes only.
 bool LossyEndsInReplacement(std::string_view bytes);
 

@@ -37,7 +37,7 @@ class WordCache {
   }
 
  private:
-  static constexpr int kBits = 14;
+  static constexpr int kBits = 15;
   struct alignas(64) Slot {
     uint8_t size = 0;
     char word[kMaxBytes];

@@ -2,10 +2,11 @@
 """Writes unicode_data.cc next to this script: the character properties that tokenizers depend on.
 
 Each consumer in Hugging Face's library follows another version of Unicode, found by asking it about
-every code point (tests/tools/check_unicode.py asks again):
+every code point:
   regular expressions (Oniguruma)              16.0
   char methods of Rust (numeric, lower case)   17.0
-  NFC, NFD, NFKC, NFKD, StripAccents            9.0
+  NFC, NFD, NFKC, NFKD, StripAccents, scripts   9.0
+  NFC of Python 3.11 (Qwen's .tiktoken)        14.0
   BertNormalizer, Punctuation                   8.0
   grapheme clusters                            16.0
 An older version is the present data without what is younger (property Age), and with the few
@@ -145,7 +146,7 @@ def compositions():
     return sorted(result)
 
 
-SCRIPT_MAX_AGE = 99.0
+SCRIPT_MAX_AGE = 9.0
 
 
 def emit(out, name, type_name, numbers, per_line=12):
@@ -166,6 +167,8 @@ def main():
     emit(out, "kBreakRanges", "uint32_t", [n for pair in ranges(break_of) for n in pair])
     combining = ranges(lambda c: ud.combining(chr(c)) if AGE[c] <= 9.0 else 0)
     emit(out, "kCombiningRanges", "uint32_t", [n for pair in combining for n in pair])
+    combining = ranges(lambda c: ud.combining(chr(c)) if AGE[c] <= 14.0 else 0)
+    emit(out, "kCombining14Ranges", "uint32_t", [n for pair in combining for n in pair])
     scripts = sorted({ud.script(chr(c)) for c in CODE_POINTS})
     scripts.remove("Unknown")
     scripts.insert(0, "Unknown")
@@ -210,7 +213,7 @@ def main():
                "enum Break : uint8_t {"]
     header += [f"  kBreak{name.replace('_', '')} = {i}," for i, name in enumerate(BREAKS)]
     header += ["};", ""]
-    for name in ("FlagRanges", "BreakRanges", "CombiningRanges", "ScriptRanges", "LowerMap",
+    for name in ("FlagRanges", "BreakRanges", "CombiningRanges", "Combining14Ranges", "ScriptRanges", "LowerMap",
                  "Canonical", "Compatible", "DecompositionPool", "Compositions"):
         header += [f"extern const uint32_t k{name}[];", f"extern const size_t k{name}Size;"]
     for name in ("Han", "Hiragana", "Katakana"):

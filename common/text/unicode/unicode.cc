@@ -9,9 +9,14 @@ namespace {
 constexpr char32_t kHangulBase = 0xAC00, kLBase = 0x1100, kVBase = 0x1161, kTBase = 0x11A7;
 constexpr char32_t kLCount = 19, kVCount = 21, kTCount = 28, kHangulCount = 11172;
 
-const Table<uint8_t>& CombiningTable() {
-  static const Table<uint8_t> table(kCombiningRanges, kCombiningRangesSize);
-  return table;
+// The one character with a canonical decomposition that came after Unicode 9 and until 14.
+constexpr char32_t kComposite13 = 0x11938, kComposite13First = 0x11935,
+                   kComposite13Second = 0x11930;
+
+const Table<uint8_t>& CombiningTable(Version version) {
+  static const Table<uint8_t> table9(kCombiningRanges, kCombiningRangesSize);
+  static const Table<uint8_t> table14(kCombining14Ranges, kCombining14RangesSize);
+  return version == Version::k9 ? table9 : table14;
 }
 const Table<uint8_t>& ScriptTable() {
   static const Table<uint8_t> table(kScriptRanges, kScriptRangesSize);
@@ -57,7 +62,9 @@ const Table<uint32_t>& FlagTable() {
   static const Table<uint32_t> table(kFlagRanges, kFlagRangesSize);
   return table;
 }
-uint8_t CombiningClass(char32_t c) { return c < 0x300 ? 0 : CombiningTable()[c]; }
+uint8_t CombiningClass(char32_t c, Version version) {
+  return c < 0x300 ? 0 : CombiningTable(version)[c];
+}
 uint32_t Script(char32_t c) { return ScriptTable()[c]; }
 
 Lowered ToLower(char32_t c) {
@@ -66,7 +73,7 @@ Lowered ToLower(char32_t c) {
   return record == nullptr ? Lowered{c, 0} : Lowered{record[1], record[2]};
 }
 
-void Decompose(char32_t c, bool compatible, std::u32string* out) {
+void Decompose(char32_t c, bool compatible, Version version, std::u32string* out) {
   if (c < 0xA0) {
     out->push_back(c);
     return;
@@ -76,6 +83,10 @@ void Decompose(char32_t c, bool compatible, std::u32string* out) {
     out->push_back(kLBase + s / (kVCount * kTCount));
     out->push_back(kVBase + s % (kVCount * kTCount) / kTCount);
     if (s % kTCount != 0) out->push_back(kTBase + s % kTCount);
+    return;
+  }
+  if (c == kComposite13 && version != Version::k9) {
+    *out += {kComposite13First, kComposite13Second};
     return;
   }
   const uint32_t* record = compatible ? FindRecord(kCompatible, kCompatibleSize, 2, c) : nullptr;
@@ -88,7 +99,10 @@ void Decompose(char32_t c, bool compatible, std::u32string* out) {
   out->append(text, text + (record[1] & 255));
 }
 
-char32_t Compose(char32_t a, char32_t b) {
+char32_t Compose(char32_t a, char32_t b, Version version) {
+  if (a == kComposite13First && b == kComposite13Second) {
+    return version == Version::k9 ? 0 : kComposite13;
+  }
   if (a >= kLBase && a < kLBase + kLCount && b >= kVBase && b < kVBase + kVCount) {
     return kHangulBase + ((a - kLBase) * kVCount + (b - kVBase)) * kTCount;
   }

@@ -32,7 +32,10 @@ class Table {
 const Table<uint32_t>& FlagTable();
 inline bool Is(char32_t c, uint32_t flags) { return (FlagTable()[c] & flags) != 0; }
 
-uint8_t CombiningClass(char32_t c);
+// The normal forms of Hugging Face's library follow Unicode 9, those of Python 3.11 Unicode 14.
+enum class Version { k9, k14 };
+
+uint8_t CombiningClass(char32_t c, Version version);
 uint32_t Script(char32_t c);
 
 // Lower case of one character by itself (no context); second is 0 but for U+0130.
@@ -43,9 +46,9 @@ struct Lowered {
 Lowered ToLower(char32_t c);
 
 // Appends the full decomposition of c (itself when it has none), not reordered.
-void Decompose(char32_t c, bool compatible, std::u32string* out);
+void Decompose(char32_t c, bool compatible, Version version, std::u32string* out);
 // The primary composite of two characters, or 0.
-char32_t Compose(char32_t a, char32_t b);
+char32_t Compose(char32_t a, char32_t b, Version version);
 
 // Byte offset behind the extended grapheme cluster that begins at pos of valid UTF-8.
 size_t GraphemeEnd(std::string_view text, size_t pos);

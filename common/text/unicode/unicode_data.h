@@ -56,6 +56,8 @@ extern const uint32_t kBreakRanges[];
 extern const size_t kBreakRangesSize;
 extern const uint32_t kCombiningRanges[];
 extern const size_t kCombiningRangesSize;
+extern const uint32_t kCombining14Ranges[];
+extern const size_t kCombining14RangesSize;
 extern const uint32_t kScriptRanges[];
 extern const size_t kScriptRangesSize;
 extern const uint32_t kLowerMap[];
