@@ -8,6 +8,7 @@
 
 #include "common/formats/gguf.h"
 #include "tests/common/formats/bytes.h"
+#include "tests/common/text/tiny_vocabularies.h"
 
 namespace penstock {
 namespace {
@@ -17,12 +18,12 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-// Bytes a, b, c and the pieces "ab" and "abc"; <|end|> 10, <|eot|> 11, <s> 12.
+// Bytes a, b, c and the pieces "ab" and "abc"; <|end|> 5, <|eot|> 6, <s> 7.
 constexpr std::string_view kTokenizerJson = R"({
   "added_tokens": [
-    {"id":10,"content":"<|end|>","special":true,"normalized":false,"single_word":false,"lstrip":false,"rstrip":false},
-    {"id":11,"content":"<|eot|>","special":true,"normalized":false,"single_word":false,"lstrip":false,"rstrip":false},
-    {"id":12,"content":"<s>","special":true,"normalized":false,"single_word":false,"lstrip":false,"rstrip":false}],
+    {"id":5,"content":"<|end|>","special":true,"normalized":false,"single_word":false,"lstrip":false,"rstrip":false},
+    {"id":6,"content":"<|eot|>","special":true,"normalized":false,"single_word":false,"lstrip":false,"rstrip":false},
+    {"id":7,"content":"<s>","special":true,"normalized":false,"single_word":false,"lstrip":false,"rstrip":false}],
   "normalizer": null, "pre_tokenizer": {"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true},
   "post_processor": null, "decoder": {"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true},
   "model": {"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,"end_of_word_suffix":null,
@@ -45,7 +46,7 @@ std::string ErrorOf(const TextAssets& assets) {
 TEST(ModelText, TokenizerAlone) {
   const ModelText text = Load(Assets());
   ASSERT_NE(text.tokenizer, nullptr);
-  EXPECT_THAT(*text.tokenizer->Encode("abc<|eot|>"), ElementsAre(4, 11));
+  EXPECT_THAT(*text.tokenizer->Encode("abc<|eot|>"), ElementsAre(4, 6));
   EXPECT_THAT(text.chat_templates, IsEmpty());
   EXPECT_THAT(text.eos_token_ids, IsEmpty());
   EXPECT_EQ(text.FindTemplate("", false), nullptr);
@@ -54,20 +55,20 @@ TEST(ModelText, TokenizerAlone) {
 // Every place that names an end token counts, whatever its form.
 TEST(ModelText, EosIsTheUnionOfAllPlaces) {
   TextAssets assets = Assets();
-  assets["generation_config.json"] = R"({"eos_token_id":[7,8]})";
-  EXPECT_THAT(Load(assets).eos_token_ids, ElementsAre(7, 8));
-  assets["generation_config.json"] = R"({"eos_token_id":7})";
-  EXPECT_THAT(Load(assets).eos_token_ids, ElementsAre(7));
-  assets["config.json"] = R"({"eos_token_id":9,"text_config":{"eos_token_id":[3]}})";
-  EXPECT_THAT(Load(assets).eos_token_ids, ElementsAre(3, 7, 9));
+  assets["generation_config.json"] = R"({"eos_token_id":[30,31]})";
+  EXPECT_THAT(Load(assets).eos_token_ids, ElementsAre(30, 31));
+  assets["generation_config.json"] = R"({"eos_token_id":30})";
+  EXPECT_THAT(Load(assets).eos_token_ids, ElementsAre(30));
+  assets["config.json"] = R"({"eos_token_id":32,"text_config":{"eos_token_id":[3]}})";
+  EXPECT_THAT(Load(assets).eos_token_ids, ElementsAre(3, 30, 32));
   assets["tokenizer_config.json"] = R"({"eos_token":{"content":"<|eot|>"},"bos_token":"<s>"})";
-  EXPECT_THAT(Load(assets).eos_token_ids, ElementsAre(3, 7, 9, 11));
+  EXPECT_THAT(Load(assets).eos_token_ids, ElementsAre(3, 6, 30, 32));
   assets["special_tokens_map.json"] = R"({"eos_token":"<|end|>"})";
-  EXPECT_THAT(Load(assets).eos_token_ids, ElementsAre(3, 7, 9, 10, 11));
+  EXPECT_THAT(Load(assets).eos_token_ids, ElementsAre(3, 5, 6, 30, 32));
   assets["generation_config.json"] = R"({"eos_token_id":null})";
-  EXPECT_THAT(Load(assets).eos_token_ids, ElementsAre(3, 9, 10, 11));
+  EXPECT_THAT(Load(assets).eos_token_ids, ElementsAre(3, 5, 6, 32));
   assets["tokenizer_config.json"] = R"({"eos_token":"no such token"})";
-  EXPECT_THAT(Load(assets).eos_token_ids, ElementsAre(3, 9, 10));
+  EXPECT_THAT(Load(assets).eos_token_ids, ElementsAre(3, 5, 32));
   assets["generation_config.json"] = R"({"eos_token_id":"</s>"})";
   EXPECT_THAT(ErrorOf(assets), HasSubstr("model/generation_config.json: eos_token_id"));
 }
@@ -78,8 +79,8 @@ TEST(ModelText, SpecialTokensAreNamed) {
   assets["tokenizer_config.json"] =
       R"({"bos_token":"<s>","pad_token":null,"add_bos_token":true,"cls_token":{"content":"a"}})";
   const ModelText text = Load(assets);
-  EXPECT_EQ(text.tokenizer->bos_id(), 12);
-  EXPECT_EQ(text.tokenizer->eos_id(), 11);
+  EXPECT_EQ(text.tokenizer->bos_id(), 7);
+  EXPECT_EQ(text.tokenizer->eos_id(), 6);
   EXPECT_THAT(
       text.tokenizer->special_tokens(),
       ElementsAre(Pair("bos_token", "<s>"), Pair("eos_token", "<|eot|>"), Pair("cls_token", "a")));
@@ -133,28 +134,24 @@ TEST(ModelText, ErrorsNameTheFile) {
   EXPECT_THAT(ErrorOf(assets), HasSubstr("model/config.json"));
 }
 
-constexpr std::string_view kTekken =
-    R"({"config":{"pattern":"[a-z]+|.","default_vocab_size":13,"default_num_special_tokens":10},"vocab":[)"
-    R"({"rank":0,"token_bytes":"YQ=="},{"rank":1,"token_bytes":"Yg=="},{"rank":2,"token_bytes":"YWI="}]})";
-
 TEST(ModelText, TekkenSpecialsAreFoundInTemplateTextOnly) {
-  const ModelText text = Load({{"tekken.json", std::string(kTekken)}});
-  EXPECT_THAT(*text.tokenizer->Encode("[INST]ab[/INST]"), ElementsAre(3, 12, 4));
-  EXPECT_THAT(*text.tokenizer->Encode("ab", {.add_special = true}), ElementsAre(1, 12));
+  const ModelText text = Load({{"tekken.json", TinyTekken()}});
+  EXPECT_THAT(*text.tokenizer->Encode("[INST]ab[/INST]"), ElementsAre(3, 266, 4));
+  EXPECT_THAT(*text.tokenizer->Encode("ab", {.add_special = true}), ElementsAre(1, 266));
   const MarkedText marked{.text = "[INST]ab", .user_ranges = {{6, 8}}};
-  EXPECT_THAT(*text.tokenizer->EncodeMarked(marked), ElementsAre(3, 12));
+  EXPECT_THAT(*text.tokenizer->EncodeMarked(marked), ElementsAre(3, 266));
   EXPECT_THAT(text.eos_token_ids, ElementsAre(2));
-  EXPECT_EQ(text.tokenizer->Decode({1, 3, 12, 2}), "ab");
+  EXPECT_EQ(text.tokenizer->Decode({1, 3, 266, 2}), "ab");
 }
 
 TEST(ModelText, TiktokenWithItsConfig) {
-  TextAssets assets = {{"x.tiktoken", "YQ== 0\nYg== 1\nYWI= 2\n"}};
+  TextAssets assets = {{"x.tiktoken", TinyTiktoken()}};
   EXPECT_THAT(ErrorOf(assets), HasSubstr("pat_str"));
   assets["tokenizer_config.json"] =
-      R"({"pat_str":"[a-z]+|.","special_tokens":{"<|x|>":5},"eos_token":"<|x|>"})";
+      R"({"pat_str":"[a-z]+|.","special_tokens":{"<|x|>":300},"eos_token":"<|x|>"})";
   const ModelText text = Load(assets);
-  EXPECT_THAT(*text.tokenizer->Encode("ab<|x|>"), ElementsAre(2, 5));
-  EXPECT_THAT(text.eos_token_ids, ElementsAre(5));
+  EXPECT_THAT(*text.tokenizer->Encode("ab<|x|>"), ElementsAre(256, 300));
+  EXPECT_THAT(text.eos_token_ids, ElementsAre(300));
 }
 
 TEST(ModelText, FoldersAndFiles) {
@@ -163,7 +160,7 @@ TEST(ModelText, FoldersAndFiles) {
               HasSubstr("no tokenizer"));
   EXPECT_EQ(LoadModelText(folder.path() + "/absent").status().code(), absl::StatusCode::kNotFound);
   folder.Write("tokenizer.json", kTokenizerJson);
-  folder.Write("generation_config.json", R"({"eos_token_id":11})");
+  folder.Write("generation_config.json", R"({"eos_token_id":6})");
   folder.Write("README.md", "not looked at");
   std::filesystem::create_directory(folder.path() + "/additional_chat_templates");
   folder.Write("additional_chat_templates/tool_use.jinja", "T");
@@ -172,12 +169,12 @@ TEST(ModelText, FoldersAndFiles) {
   EXPECT_EQ(assets->size(), 3u);
   const auto text = LoadModelText(folder.path());
   ASSERT_TRUE(text.ok()) << text.status();
-  EXPECT_THAT(text->eos_token_ids, ElementsAre(11));
+  EXPECT_THAT(text->eos_token_ids, ElementsAre(6));
   EXPECT_THAT(text->chat_templates, ElementsAre(Pair("tool_use", "T")));
   // One file of any name is known by its content.
-  const auto alone = LoadModelText(folder.Write("vocab.bin", kTekken));
+  const auto alone = LoadModelText(folder.Write("vocab.bin", TinyTekken()));
   ASSERT_TRUE(alone.ok()) << alone.status();
-  EXPECT_THAT(*alone->tokenizer->Encode("ab"), ElementsAre(12));
+  EXPECT_THAT(*alone->tokenizer->Encode("ab"), ElementsAre(266));
   EXPECT_THAT(std::string(LoadModelText(folder.Write("x.bin", "nonsense")).status().message()),
               HasSubstr("no tokenizer file"));
   const auto pointer = LoadModelText(
