@@ -22,6 +22,19 @@ class TextFilter:
         assert line, f"penstock text ended (code {self._process.poll()}) at {str(request)[:300]}"
         return json.loads(line)
 
+    def ask_all(self, requests):
+        """Answers in order; writes in slices, so that neither pipe fills up."""
+        answers = []
+        for i in range(0, len(requests), 8):
+            part = requests[i:i + 8]
+            self._process.stdin.write(b"".join(json.dumps(request).encode() + b"\n" for request in part))
+            self._process.stdin.flush()
+            for request in part:
+                line = self._process.stdout.readline()
+                assert line, f"penstock text ended (code {self._process.poll()}) near {str(request)[:300]}"
+                answers.append(json.loads(line))
+        return answers
+
     def load(self, path):
         answer = self.ask(op="load", path=str(path))
         assert answer == {"ok": True}, answer
