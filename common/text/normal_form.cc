@@ -31,8 +31,9 @@ class NormalFormOp : public NormalizerOp {
     std::u32string segment;
     size_t segment_from = 0;
     for (size_t pos = 0; pos < in.size();) {
-      // ASCII before ASCII is its own segment and its own form.
-      if (segment.empty()) {
+      // ASCII joins nothing before it, and before ASCII it is its own form.
+      if ((in[pos] & 0x80) == 0) {
+        Flush(&segment, segment_from, &out);
         size_t plain = pos;
         while (plain + 1 < in.size() && (in[plain] & 0x80) == 0 && (in[plain + 1] & 0x80) == 0) {
           ++plain;
@@ -68,6 +69,7 @@ class NormalFormOp : public NormalizerOp {
   }
 
   void Flush(std::u32string* segment, size_t from, TextBuilder* out) const {
+    if (segment->empty()) return;
     Reorder(segment);
     if (compose_) Compose(segment);
     for (const char32_t c : *segment) out->Put(c, from);
