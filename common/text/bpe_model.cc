@@ -74,10 +74,11 @@ class BpeModel : public TokenModel {
  private:
   void EncodeCached(std::string_view piece, bool block, ModelScratch* scratch,
                     std::vector<int32_t>* out) const {
-    if (!block && scratch->cache.Lookup(piece, out)) return;
+    WordCache& cache = scratch->CacheFor(block);
+    if (cache.Lookup(piece, out)) return;
     const size_t before = out->size();
     EncodeWord(piece, block, scratch, out);
-    if (!block) scratch->cache.Store(piece, out->data() + before, out->size() - before);
+    cache.Store(piece, out->data() + before, out->size() - before);
   }
 
   // Models without pre-tokens get whole texts. No merge crosses from a character to a U+2581

@@ -150,16 +150,17 @@ class SentencePieceBpe : public TokenModel {
   absl::Status Encode(std::string_view text, bool plain, ModelScratch* scratch,
                       std::vector<int32_t>* out) const override {
     const size_t before = out->size();
+    WordCache& cache = scratch->CacheFor(plain);
     while (!text.empty()) {
       const std::string_view word = text.substr(0, has_words_ ? WordEnd(text) : text.size());
       text.remove_prefix(word.size());
-      if (!plain && scratch->cache.Lookup(word, out)) continue;
+      if (cache.Lookup(word, out)) continue;
       const size_t begin = out->size();
       Merging merging(pieces_, word, plain);
       merging.Split(user_defined_);
       merging.Run();
       merging.Append(out);
-      if (!plain) scratch->cache.Store(word, out->data() + begin, out->size() - begin);
+      cache.Store(word, out->data() + begin, out->size() - begin);
     }
     pieces_.FuseUnknown(before, out);
     return absl::OkStatus();

@@ -18,7 +18,9 @@
 namespace penstock {
 
 struct ModelScratch {
-  WordCache cache;
+  // plain: words of a user's text, which may become other ids.
+  WordCache& CacheFor(bool plain) { return plain ? plain_cache : cache; }
+  WordCache cache, plain_cache;
   std::vector<int32_t> symbols;
   std::vector<uint32_t> ranks;
   std::string text;

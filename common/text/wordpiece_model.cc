@@ -24,7 +24,8 @@ class WordPieceModel : public TokenModel {
 
   absl::Status Encode(std::string_view piece, bool plain, ModelScratch* scratch,
                       std::vector<int32_t>* out) const override {
-    if (!plain && scratch->cache.Lookup(piece, out)) return absl::OkStatus();
+    WordCache& cache = scratch->CacheFor(plain);
+    if (cache.Lookup(piece, out)) return absl::OkStatus();
     const size_t before = out->size();
     if (word_level_) {
       const std::optional<int32_t> id = Find(piece, plain);
@@ -34,7 +35,7 @@ class WordPieceModel : public TokenModel {
       out->resize(before);
       return Unknown(out);
     }
-    if (!plain) scratch->cache.Store(piece, out->data() + before, out->size() - before);
+    cache.Store(piece, out->data() + before, out->size() - before);
     return absl::OkStatus();
   }
 

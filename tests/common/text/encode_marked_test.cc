@@ -88,6 +88,20 @@ TEST_P(EncodeMarked, NormalisedSpellingsAreNotFoundEither) {
 INSTANTIATE_TEST_SUITE_P(All, EncodeMarked, ::testing::ValuesIn(kGoldenTokenizers),
                          [](const auto& test) { return std::string(test.param); });
 
+// What a word became in a template's text is not what it becomes in a user's, in any order.
+TEST(EncodeMarkedModel, RememberedWordsAreKeptApart) {
+  TokenizerSpec spec;
+  spec.model.vocab = {{"<", 0}, {"s", 1}, {">", 2}, {"<s", 3}, {"<s>", 4}};
+  spec.model.merges = {{"<", "s"}, {"<s", ">"}};
+  spec.added_tokens = {{.id = 4, .content = "<s>", .special = true, .in_text = false}};
+  const auto tokenizer = Tokenizer::Create(spec);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(*(*tokenizer)->Encode("<s>"), std::vector<int32_t>{4});
+    EXPECT_EQ(*(*tokenizer)->Encode("<s>", {.plain = true}), (std::vector<int32_t>{3, 2}));
+  }
+}
+
 // A model whose own pieces and merges spell a control token.
 TEST(EncodeMarkedModel, MergesMakeNoControlToken) {
   TokenizerSpec spec;

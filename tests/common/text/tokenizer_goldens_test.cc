@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <random>
 
 #include "common/json/json.h"
 #include "common/text/stream_decoder.h"
@@ -54,6 +55,23 @@ TEST_P(Goldens, EqualTheReference) {
     ++compared;
   }
   EXPECT_GE(compared, 150);
+}
+
+// A word without an end must not take quadratic time (then these would take minutes).
+TEST_P(Goldens, EnormousWords) {
+  const std::unique_ptr<const Tokenizer> tokenizer = LoadGolden(GetParam());
+  std::mt19937 random(5);
+  std::string letters(200'000, 'a');
+  for (char& c : letters) c = static_cast<char>('a' + random() % 26);
+  for (const std::string& text : {letters, std::string(200'000, 'a'), std::string(200'000, ' ')}) {
+    for (const bool plain : {false, true}) {
+      const auto ids = tokenizer->Encode(text, {.plain = plain});
+      ASSERT_TRUE(ids.ok()) << ids.status();
+      if (std::string_view("gpt2 llama3 o200k smollm").find(GetParam()) != std::string_view::npos) {
+        EXPECT_EQ(tokenizer->Decode(*ids), text);
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Goldens, ::testing::ValuesIn(kGoldenTokenizers),
