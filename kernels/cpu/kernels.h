@@ -16,7 +16,7 @@ enum class GateActivation { kSilu, kGeluTanh, kGelu };
 
 inline constexpr int32_t kAttentionTile = 64;  // positions
 // Rows of x that one LinearPanel call takes at most, and floats of its scratch.
-inline constexpr int32_t kMaxPanelRows = 96;
+inline constexpr int32_t kMaxPanelRows = 128;
 inline constexpr int32_t kTileInputs = 256;
 inline constexpr int64_t kPanelScratchFloats = kTileInputs * kPanel;
 

@@ -41,6 +41,13 @@ inline V LoadHalves(const uint8_t* p) {
   return LoadHalf(reinterpret_cast<const uint16_t*>(__builtin_assume_aligned(p, 2)));
 }
 
+// A panel is one straight stream, but across pages and between panels the hardware's prefetchers
+// lose it. This far ahead covers memory's latency at the speed of one core.
+inline constexpr int kPrefetchAhead = 4096;
+PENSTOCK_INLINE void Prefetch(const uint8_t* p, int bytes) {
+  for (int at = 0; at < bytes; at += 64) __builtin_prefetch(p + kPrefetchAhead + at);
+}
+
 // The four-bit part of 32 inputs, with 4, 5 or 6 bits in all: q -> fma(q, d, m).
 // fn(input, w) with w the two weight vectors. kHigh: 0, 1 (fifth bits) or 2 (two more bits).
 template <int kHigh, typename Fn>
@@ -50,7 +57,7 @@ PENSTOCK_INLINE void DecodeWords(const uint8_t* high, const uint8_t* words, cons
   for (int k = 0; k < 32; ++k) {
     V2 w;
     for (int v = 0; v < 2; ++v) {
-      I q = FieldAt(LoadWords(words + k / 8 * kWordRow + 64 * v), 4 * (k % 8), 15);
+      I q = FieldAt(LoadWords(words + k % 4 * kWordRow + 64 * v), 4 * (k / 4), 15);
       if constexpr (kHigh == 1) q = Join4(q, FieldAt(LoadWords(high + 64 * v), k, 1));
       if constexpr (kHigh == 2) {
         const uint8_t* bits = high + k / 16 * kWordRow + 64 * v;
@@ -62,36 +69,32 @@ PENSTOCK_INLINE void DecodeWords(const uint8_t* high, const uint8_t* words, cons
     fn(k, w);
   }
 #else
-  Unroll<4>([&](auto j) PENSTOCK_LAMBDA_INLINE {
-    constexpr int kJ = decltype(j)::value;
-    const uint8_t* p = words + kJ * kWordRow;
-    const I w0 = LoadWords(p);
-    const I w1 = LoadWords(p + 64);
-    I h0 = w0;
-    I h1 = w1;
-    if constexpr (kHigh == 1) {
-      h0 = LoadWords(high);
-      h1 = LoadWords(high + 64);
+  V2 placed = d[0];  // d / 16^i: a nibble that stays in its place is 16^i times too large
+  Unroll<8>([&](auto i) PENSTOCK_LAMBDA_INLINE {
+    constexpr int kI = decltype(i)::value;
+    if constexpr (kHigh == 0 && kNibblesInPlace && kI > 0) {
+      // The topmost would be a sign: that one is shifted down.
+      const V step = Set1(1.0f / 16.0f);
+      placed = kI == 7 ? d[0] : V2{{Mul(placed.v[0], step), Mul(placed.v[1], step)}};
     }
-    if constexpr (kHigh == 2) {
-      h0 = LoadWords(high + kJ / 2 * kWordRow);
-      h1 = LoadWords(high + kJ / 2 * kWordRow + 64);
-    }
-    Unroll<8>([&](auto i) PENSTOCK_LAMBDA_INLINE {
-      constexpr int kI = decltype(i)::value;
-      constexpr int kInput = 8 * kJ + kI;
-      V q0, q1;
+    Unroll<4>([&](auto j) PENSTOCK_LAMBDA_INLINE {
+      constexpr int kJ = decltype(j)::value;
+      constexpr int kInput = 4 * kI + kJ;
+      const I w0 = LoadWords(words + kJ * kWordRow);
+      const I w1 = LoadWords(words + kJ * kWordRow + 64);
       if constexpr (kHigh == 0) {
-        q0 = NibbleToFloat<kI>(w0);
-        q1 = NibbleToFloat<kI>(w1);
-      } else if constexpr (kHigh == 1) {
-        q0 = ToFloat(Join4(Field<4 * kI, 15>(w0), Field<kInput, 1>(h0)));
-        q1 = ToFloat(Join4(Field<4 * kI, 15>(w1), Field<kInput, 1>(h1)));
-      } else {
-        q0 = ToFloat(Join4(Field<4 * kI, 15>(w0), Field<2 * (kInput % 16), 3>(h0)));
-        q1 = ToFloat(Join4(Field<4 * kI, 15>(w1), Field<2 * (kInput % 16), 3>(h1)));
+        fn(kInput, V2{{Fma(NibbleToFloat<kI>(w0), placed.v[0], m[0].v[0]),
+                       Fma(NibbleToFloat<kI>(w1), placed.v[1], m[0].v[1])}});
+        return;
       }
       constexpr int kScale = kHigh == 2 ? kInput / 16 : 0;
+      constexpr int kHighShift = kHigh == 2 ? 2 * (kInput % 16) : kInput;
+      constexpr uint32_t kHighMask = kHigh == 2 ? 3 : 1;
+      const uint8_t* bits = high + kScale * kWordRow;
+      const V q0 =
+          ToFloat(Join4(Field<4 * kI, 15>(w0), Field<kHighShift, kHighMask>(LoadWords(bits))));
+      const V q1 =
+          ToFloat(Join4(Field<4 * kI, 15>(w1), Field<kHighShift, kHighMask>(LoadWords(bits + 64))));
       fn(kInput,
          V2{{Fma(q0, d[kScale].v[0], m[kScale].v[0]), Fma(q1, d[kScale].v[1], m[kScale].v[1])}});
     });
@@ -108,6 +111,7 @@ struct NibbleFormat {
   static PENSTOCK_INLINE void Visit(const uint8_t* panel, int64_t k0, int64_t k1, Fn&& fn) {
     for (int64_t k = k0; k < k1; k += 32) {
       const uint8_t* p = panel + k / 32 * kBytes;
+      Prefetch(p, kBytes);
       V2 d[2], m[2];
       d[0] = {{LoadHalves(p), LoadHalves(p + kHalfRow / 2)}};
       p += kHalfRow;
@@ -127,25 +131,31 @@ struct NibbleFormat {
 };
 
 struct ByteFormat {
+  static constexpr int kBytes = kHalfRow + 8 * kWordRow;
   template <typename Fn>
   static PENSTOCK_INLINE void Visit(const uint8_t* panel, int64_t k0, int64_t k1, Fn&& fn) {
     for (int64_t k = k0; k < k1; k += 32) {
-      const uint8_t* p = panel + k / 32 * (kHalfRow + 8 * kWordRow);
-      const V d0 = LoadHalves(p);
-      const V d1 = LoadHalves(p + kHalfRow / 2);
+      const uint8_t* p = panel + k / 32 * kBytes;
+      Prefetch(p, kBytes);
+      const V2 d = {{LoadHalves(p), LoadHalves(p + kHalfRow / 2)}};
       const V center = Set1(-128.0f);
-      const V m0 = Mul(d0, center);
-      const V m1 = Mul(d1, center);
-      p += kHalfRow;
-      for (int j = 0; j < 8; ++j, p += kWordRow) {
-        const I w0 = LoadWords(p);
-        const I w1 = LoadWords(p + 64);
-        Unroll<4>([&](auto i) PENSTOCK_LAMBDA_INLINE {
-          constexpr int kI = decltype(i)::value;
-          fn(k + 4 * j + kI, V2{{Fma(ToFloat(Field<8 * kI, 255>(w0)), d0, m0),
-                                 Fma(ToFloat(Field<8 * kI, 255>(w1)), d1, m1)}});
+      const V m0 = Mul(d.v[0], center);
+      const V m1 = Mul(d.v[1], center);
+      V2 placed = d;  // as in DecodeWords
+      Unroll<4>([&](auto i) PENSTOCK_LAMBDA_INLINE {
+        constexpr int kI = decltype(i)::value;
+        if constexpr (kBytesInPlace && kI > 0) {
+          const V step = Set1(1.0f / 256.0f);
+          placed = kI == 3 ? d : V2{{Mul(placed.v[0], step), Mul(placed.v[1], step)}};
+        }
+        const uint8_t* words = p + kHalfRow;
+        Unroll<8>([&](auto j) PENSTOCK_LAMBDA_INLINE {
+          constexpr int kJ = decltype(j)::value;
+          const V q0 = ByteToFloat<kI>(LoadWords(words + kJ * kWordRow));
+          const V q1 = ByteToFloat<kI>(LoadWords(words + kJ * kWordRow + 64));
+          fn(k + 8 * kI + kJ, V2{{Fma(q0, placed.v[0], m0), Fma(q1, placed.v[1], m1)}});
         });
-      }
+      });
     }
   }
 };
@@ -158,6 +168,7 @@ struct SuperFormat {
     for (int64_t k = k0; k < k1; k += 32) {
       const uint8_t* block = panel + k / 256 * (2 * kHalfRow + 8 * kGroupBytes);
       const uint8_t* p = block + 2 * kHalfRow + k % 256 / 32 * kGroupBytes;
+      Prefetch(p, kGroupBytes);
       V2 d[2], m[2];
       for (int v = 0; v < 2; ++v) {
         const uint8_t* halves = block + v * (kHalfRow / 2);
@@ -181,6 +192,7 @@ struct SixBitFormat {
     for (int64_t k = k0; k < k1; k += 32) {
       const uint8_t* block = panel + k / 256 * (kHalfRow + 8 * kGroupBytes);
       const uint8_t* p = block + kHalfRow + k % 256 / 32 * kGroupBytes;
+      Prefetch(p, kGroupBytes);
       V2 d[2], m[2];
       for (int half = 0; half < 2; ++half) {
         for (int v = 0; v < 2; ++v) {

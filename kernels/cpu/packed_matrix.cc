@@ -26,11 +26,11 @@ void PutWord(uint8_t* to, int output, uint32_t word) {
   std::memcpy(to + 4 * output, &word, sizeof(word));
 }
 
-// Eight values of four bits, lowest first.
+// Word j of four: eight values of four bits, of every fourth input, lowest first.
 template <typename ValueOf>
 uint32_t NibbleWord(int j, ValueOf value) {
   uint32_t word = 0;
-  for (int i = 0; i < 8; ++i) word |= static_cast<uint32_t>(value(8 * j + i) & 15) << (4 * i);
+  for (int i = 0; i < 8; ++i) word |= static_cast<uint32_t>(value(4 * i + j) & 15) << (4 * i);
   return word;
 }
 
@@ -65,7 +65,7 @@ void PackQ8(const std::byte* block, int output, uint8_t* to) {
   for (int j = 0; j < 8; ++j) {
     uint32_t word = 0;
     for (int i = 0; i < 4; ++i) {
-      const uint32_t biased = Byte(block, 2 + 4 * j + i) ^ 0x80u;
+      const uint32_t biased = Byte(block, 2 + 8 * i + j) ^ 0x80u;
       word |= biased << (8 * i);
     }
     PutWord(to + j * kWords, output, word);

@@ -11,8 +11,10 @@
 //   Q4_K Q5_K Q6_K, per 256 inputs: d f16[32], (dmin f16[32]), then per 32 inputs:
 //                  scale u8[32] and minimum u8[32], or two i8[32] scales (Q6_K),
 //                  (high bits u32[1 or 2][32]), words u32[4][32]
-// Word j of an output has eight nibbles, of inputs 8j..8j+7 from the low end, or (Q8_0) four bytes
-// q + 128 of inputs 4j..4j+3.
+// Word j of an output has eight nibbles, from the low end of the inputs j, j + 4, j + 8, ...; or
+// (Q8_0) four bytes q + 128 of the inputs j, j + 8, j + 16, j + 24. So the inputs come in order
+// when the same field of each word is taken in turn, and a field's place changes once for several
+// words.
 
 #include <cstddef>
 #include <cstdint>

@@ -75,9 +75,24 @@ PENSTOCK_INLINE I Join4(I low, I high) {
           _mm256_or_si256(low.b, _mm256_slli_epi32(high.b, 4))};
 }
 PENSTOCK_INLINE V ToFloat(I x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
+// Field kIndex of kBits bits where it stands, 2^(kBits * kIndex) times too large; the topmost,
+// whose first bit would be a sign, at the low end. Exact in either form.
+template <int kIndex, int kBits>
+PENSTOCK_INLINE V PlacedField(I x) {
+  constexpr uint32_t kMask = (1u << kBits) - 1;
+  constexpr int kAt = kIndex * kBits;
+  if constexpr (kAt + kBits == 32) return ToFloat(Field<kAt, kMask>(x));
+  return ToFloat(Field<0, kMask << kAt>(x));
+}
+inline constexpr bool kNibblesInPlace = true;
 template <int kIndex>
 PENSTOCK_INLINE V NibbleToFloat(I x) {
-  return ToFloat(Field<4 * kIndex, 15>(x));
+  return PlacedField<kIndex, 4>(x);
+}
+inline constexpr bool kBytesInPlace = true;
+template <int kIndex>
+PENSTOCK_INLINE V ByteToFloat(I x) {
+  return PlacedField<kIndex, 8>(x);
 }
 PENSTOCK_INLINE __m256 PowerOf(__m256 magic) {
   const __m256i bits = _mm256_add_epi32(_mm256_castps_si256(magic), _mm256_set1_epi32(127));

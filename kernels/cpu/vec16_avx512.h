@@ -53,12 +53,22 @@ PENSTOCK_INLINE I Join4(I low, I high) {
   return {_mm512_or_si512(low.v, _mm512_slli_epi32(high.v, 4))};
 }
 PENSTOCK_INLINE V ToFloat(I x) { return {_mm512_cvtepi32_ps(x.v)}; }
+inline constexpr bool kNibblesInPlace = false;
 // A table look-up reads only the low four bits of each index: no mask, no conversion.
 template <int kIndex>
 PENSTOCK_INLINE V NibbleToFloat(I x) {
   const __m512 table = _mm512_set_ps(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
   if constexpr (kIndex > 0) x.v = _mm512_srli_epi32(x.v, 4 * kIndex);
   return {_mm512_permutexvar_ps(x.v, table)};
+}
+// Where it stands, 256^kIndex times too large; the topmost, whose first bit would be a sign, at the
+// low end.
+inline constexpr bool kBytesInPlace = true;
+template <int kIndex>
+PENSTOCK_INLINE V ByteToFloat(I x) {
+  if constexpr (kIndex == 3) return {_mm512_cvtepi32_ps(_mm512_srli_epi32(x.v, 24))};
+  const __m512i mask = _mm512_set1_epi32(255 << (8 * kIndex));
+  return {_mm512_cvtepi32_ps(_mm512_and_si512(x.v, mask))};
 }
 PENSTOCK_INLINE V ScaleByPower(V x, V magic) {
   const __m512i bits = _mm512_add_epi32(_mm512_castps_si512(magic.v), _mm512_set1_epi32(127));

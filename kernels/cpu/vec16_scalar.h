@@ -107,6 +107,13 @@ inline I FieldAt(I a, int shift, uint32_t mask) {
   PENSTOCK_LANES r.lane[l] = a.lane[l] >> shift & mask;
   return r;
 }
+inline constexpr bool kBytesInPlace = false;
+template <int kIndex>
+inline V ByteToFloat(I a) {
+  V r;
+  PENSTOCK_LANES r.lane[l] = static_cast<float>(a.lane[l] >> (8 * kIndex) & 255u);
+  return r;
+}
 // low | (high << 4)
 inline I Join4(I low, I high) {
   I r;

@@ -1,5 +1,6 @@
 // Small random models of each family against the logits that HF transformers computes, with prefill
-// in one piece, in chunks, and after a prefix hit (tests/tools/make_tiny_models.py).
+// in one piece, in chunks, and after a prefix hit, with each instruction set of this machine
+// (tests/tools/make_tiny_models.py).
 
 #include <algorithm>
 #include <cmath>
@@ -53,28 +54,25 @@ void ExpectClose(const std::vector<float>& got, const std::vector<float>& expect
   EXPECT_LE(difference, 1e-4f * largest) << what;
 }
 
-class TinyModels : public ::testing::TestWithParam<std::string> {};
-
-TEST_P(TinyModels, LogitsAreThoseOfTransformers) {
-  const std::filesystem::path folder = Folder() / GetParam();
-  const Golden golden = ReadGolden(folder / "golden.bin");
-  auto files = OpenModelFiles(folder.string(), LoadFormat::kAuto);
-  ASSERT_TRUE(files.ok()) << files.status();
+// The logits of each position, once per way of computing them; checked against the golden ones.
+using PositionLogits = std::vector<std::vector<float>>;
+void RunModel(const ModelFiles& files, const Golden& golden, kernels::Isa isa,
+              PositionLogits* computed) {
   const auto length = static_cast<int32_t>(golden.ids.size());
-  auto runner = CpuRunner::Create(files->spec, *files->weights,
+  auto runner = CpuRunner::Create(files.spec, *files.weights,
                                   {.num_threads = 1,
                                    .kv_cache_bytes = 16 << 20,
                                    // What the length-dependent RoPE kinds were computed for.
                                    .max_model_len = length,
                                    .max_num_seqs = 8,
                                    .max_num_batched_tokens = 512,
+                                   .isa = isa,
                                    .chunk_times = {{16, 100}}});
   ASSERT_TRUE(runner.ok()) << runner.status();
   RunnerHarness harness(*std::move(runner));
   const SamplingParams greedy = {.temperature = 0};
-  TestSequence prefix;
   for (size_t p = 0; p < std::size(kPositions); ++p) {
-    const std::string at = GetParam() + " position " + std::to_string(kPositions[p]);
+    const std::string at = "position " + std::to_string(kPositions[p]);
     const std::vector<TokenId> ids(golden.ids.begin(), golden.ids.begin() + kPositions[p] + 1);
     TestSequence whole = harness.Begin(1, ids, greedy);
     harness.Generate(whole, 512, 1);
@@ -82,12 +80,32 @@ TEST_P(TinyModels, LogitsAreThoseOfTransformers) {
     TestSequence chunked = harness.Begin(2, ids, greedy);
     harness.Generate(chunked, 48, 1);
     EXPECT_EQ(harness.logits.at({2, 0}), harness.logits.at({1, 0})) << at << " in chunks";
+    computed->push_back(harness.logits.at({1, 0}));
     if (kPositions[p] < 100) continue;
     TestSequence hit = harness.Begin(3, ids, greedy);
     hit.blocks.assign(whole.blocks.begin(), whole.blocks.begin() + 10);
     hit.computed = 10 * harness.runner->info().block_size;
     harness.Generate(hit, 64, 1);
     EXPECT_EQ(harness.logits.at({3, 0}), harness.logits.at({1, 0})) << at << " prefix hit";
+  }
+}
+
+class TinyModels : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(TinyModels, LogitsAreThoseOfTransformers) {
+  const std::filesystem::path folder = Folder() / GetParam();
+  const Golden golden = ReadGolden(folder / "golden.bin");
+  auto files = OpenModelFiles(folder.string(), LoadFormat::kAuto);
+  ASSERT_TRUE(files.ok()) << files.status();
+  PositionLogits expected;
+  RunModel(*files, golden, kernels::DetectIsa(), &expected);
+  for (const kernels::Isa isa : {kernels::Isa::kScalar, kernels::Isa::kAvx2}) {
+    if (!kernels::IsaSupported(isa) || isa == kernels::DetectIsa()) continue;
+    // The plain loops take seconds a model under the sanitizers: one model has to do.
+    if (isa == kernels::Isa::kScalar && GetParam() != "qwen3") continue;
+    PositionLogits computed;
+    RunModel(*files, golden, isa, &computed);
+    EXPECT_EQ(computed, expected) << kernels::KernelsFor(isa).name;
   }
 }
 
