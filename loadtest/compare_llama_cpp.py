@@ -3,8 +3,9 @@
     python loadtest/compare_llama_cpp.py MODEL.gguf [--threads 2] [--rounds 3] [--bench build/bench/bin/model_bench]
 
 Needs llama-cpp-python in this Python (its build takes ten minutes). Nothing else may run: llama.cpp's decode
-drops up to tenfold with company. llama.cpp gets the better of flash attention on and off. Goals of the project, on
-AVX-512: decode >= 1.0, prefill and 32 streams >= 1.5.
+drops up to tenfold with company. On a busy machine: --processor-time, which takes one thread each and counts
+tokens per second of processor time (waiting threads would spin and be counted). llama.cpp gets the better of flash
+attention on and off. Goals of the project, on AVX-512: decode >= 1.0, prefill and 32 streams >= 1.5.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import time
 CASES = ["prefill512", "decode0", "decode512", "batch32"]
 
 
-def llama(model, threads, flash):
+def llama(model, threads, flash, now):
     """Tokens per second of llama.cpp, by case."""
     import ctypes
 
@@ -51,15 +52,15 @@ def llama(model, threads, flash):
 
     def prefill(count):
         l.llama_memory_clear(memory, True)
-        start = time.perf_counter()
+        start = now()
         run([(ids[i], i, 0, i == count - 1) for i in range(count)])
-        return count / (time.perf_counter() - start)
+        return count / (now() - start)
 
     def decode(streams, first, steps):
-        start = time.perf_counter()
+        start = now()
         for i in range(steps):
             run([(ids[i], first + i, s, True) for s in range(streams)])
-        return streams * steps / (time.perf_counter() - start)
+        return streams * steps / (now() - start)
 
     prefill(16)
     result = {"prefill512": prefill(512)}
@@ -71,10 +72,16 @@ def llama(model, threads, flash):
     return result
 
 
-def ours(bench, model, threads):
+def ours(bench, model, threads, processor):
     done = subprocess.run([bench, model, "--threads", str(threads), "--repeat", "1"], capture_output=True, text=True,
                           check=True)
-    return {words[0]: float(words[1]) for words in map(str.split, done.stdout.splitlines()) if words[0] in CASES}
+    result = {}
+    for words in map(str.split, done.stdout.splitlines()):
+        if words[0] not in CASES:
+            continue
+        rate, step_ms, processor_ms = float(words[1]), float(words[3]), float(words[5])
+        result[words[0]] = rate * step_ms / processor_ms if processor else rate
+    return result
 
 
 def main():
@@ -84,18 +91,24 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--bench", default="build/bench/bin/model_bench")
     parser.add_argument("--llama", choices=["on", "off"], help=argparse.SUPPRESS)  # a turn of llama.cpp, in a process
+    parser.add_argument("--processor-time", action="store_true")
     args = parser.parse_args()
+    if args.processor_time:
+        args.threads = 1
     if args.llama:
-        print(json.dumps(llama(args.model, args.threads, args.llama == "on")))
+        now = time.process_time if args.processor_time else time.perf_counter
+        print(json.dumps(llama(args.model, args.threads, args.llama == "on", now)))
         return
     results = {"ours": [], "on": [], "off": []}
     for _ in range(args.rounds):
-        results["ours"].append(ours(args.bench, args.model, args.threads))
+        results["ours"].append(ours(args.bench, args.model, args.threads, args.processor_time))
         for flash in ("on", "off"):
-            done = subprocess.run([sys.executable, __file__, args.model, "--threads", str(args.threads), "--llama", flash],
-                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+            turn = [sys.executable, __file__, args.model, "--threads", str(args.threads), "--llama", flash]
+            turn += ["--processor-time"] if args.processor_time else []
+            done = subprocess.run(turn, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
             results[flash].append(json.loads(done.stdout.splitlines()[-1]))
-    print(f"{'':12} {'ours':>10} {'llama.cpp':>10} {'ratio':>7}   tokens/s, medians of {args.rounds}")
+    print(f"{'':12} {'ours':>10} {'llama.cpp':>10} {'ratio':>7}   tokens/s{' of processor time' if args.processor_time else ''}, "
+          f"medians of {args.rounds}")
     for case in CASES:
         median = {key: statistics.median(r[case] for r in runs) for key, runs in results.items()}
         theirs = max(median["on"], median["off"])
