@@ -2,6 +2,7 @@
 // nothing before it can combine with.
 
 #include <algorithm>
+#include <bitset>
 
 #include "common/text/normalizer_op.h"
 #include "common/text/unicode/unicode.h"
@@ -22,6 +23,7 @@ class NormalFormOp : public NormalizerOp {
     for (char32_t c = 0x1161; c < 0x1176; ++c) joining_.push_back(c);  // Hangul vowels
     for (char32_t c = 0x11A8; c < 0x11C3; ++c) joining_.push_back(c);  // and finals
     std::sort(joining_.begin(), joining_.end());
+    FindInert();
   }
 
   absl::Status Apply(NormalizedText* text) const override {
@@ -31,17 +33,13 @@ class NormalFormOp : public NormalizerOp {
     std::u32string segment;
     size_t segment_from = 0;
     for (size_t pos = 0; pos < in.size();) {
-      // ASCII joins nothing before it, and before ASCII it is its own form.
-      if ((in[pos] & 0x80) == 0) {
+      size_t next;
+      if (IsInert(in, pos, &next)) {
         Flush(&segment, segment_from, &out);
-        size_t plain = pos;
-        while (plain + 1 < in.size() && (in[plain] & 0x80) == 0 && (in[plain + 1] & 0x80) == 0) {
-          ++plain;
-        }
-        if (plain > pos) {
-          out.Keep(pos, plain);
-          pos = plain;
-        }
+        const size_t end = InertEnd(in, pos, next);
+        out.Keep(pos, end);
+        pos = end;
+        if (pos == in.size()) break;
       }
       const size_t from = pos;
       const size_t before = segment.size();
@@ -62,6 +60,36 @@ class NormalFormOp : public NormalizerOp {
   }
 
  private:
+  // A character that joins nothing before it and, before another such one, is its own form.
+  void FindInert() {
+    std::u32string form;
+    for (char32_t c = 0; c < kInertLimit; ++c) {
+      if (c >= 0xD800 && c <= 0xDFFF) continue;
+      form.clear();
+      unicode::Decompose(c, compatible_, version_, &form);
+      if (Class(form[0]) != 0 || JoinsLeft(form[0])) continue;
+      if (form.size() > 1) {
+        Reorder(&form);
+        if (compose_) Compose(&form);
+      }
+      inert_[c] = form.size() == 1 && form[0] == c;
+    }
+  }
+  bool IsInert(std::string_view text, size_t pos, size_t* next) const {
+    if ((text[pos] & 0x80) == 0) {
+      *next = pos + 1;
+      return true;
+    }
+    *next = pos;
+    const char32_t c = NextChar(text, next);
+    return c < kInertLimit && inert_[c];
+  }
+  // How far from pos, an inert character up to next, everything is its own form.
+  size_t InertEnd(std::string_view text, size_t pos, size_t next) const {
+    for (size_t after; next < text.size() && IsInert(text, next, &after); next = after) pos = next;
+    return next == text.size() ? next : pos;
+  }
+
   uint8_t Class(char32_t c) const { return unicode::CombiningClass(c, version_); }
   // Starters that compose with what stands before them (only when composing).
   bool JoinsLeft(char32_t c) const {
@@ -115,8 +143,11 @@ class NormalFormOp : public NormalizerOp {
     s->resize(kept);
   }
 
+  static constexpr char32_t kInertLimit = 0x10000;
+
   bool compose_, compatible_;
   unicode::Version version_;
+  std::bitset<kInertLimit> inert_;
   std::vector<char32_t> joining_;
 };
 
