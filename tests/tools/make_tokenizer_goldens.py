@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes tests/data/tokenizers: small tokenizers, trained here on the text below, and what the
 package `tokenizers` does with them (goldens.jsonl). Between them they use every normaliser,
-pre-tokenizer, model, post-processor and decoder. Run again with tokenizers==0.23.3."""
+pre-tokenizer, model, post-processor and decoder. Run again with tokenizers==0.23.3; training differs
+from run to run, so the files and their goldens change together."""
 
 import json
 import pathlib
