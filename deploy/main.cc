@@ -9,6 +9,7 @@
 #include "deploy/plan_command.h"
 #include "deploy/serve_command.h"
 #include "deploy/text_command.h"
+#include "worker/bench/engine_bench.h"
 
 namespace {
 
@@ -16,6 +17,7 @@ constexpr char kHelp[] = R"(penstock: serves open-weight language models over th
 
   penstock serve MODEL    start a server (penstock serve --help)
   penstock plan MODEL     what fits on which card (penstock plan --help)
+  penstock bench engine   time a model's shapes on the GPU (penstock bench engine --help)
   penstock text MODEL     show what the model sees: rendered prompt, ids, pieces
   penstock version
 
@@ -31,6 +33,9 @@ int main(int argc, char** argv) {
       std::span(arguments).subspan(std::min<size_t>(2, arguments.size()));
   if (command == "serve") return penstock::RunServeCommand(arguments[0], rest);
   if (command == "plan") return penstock::RunPlanCommand(rest);
+  if (command == "bench" && !rest.empty() && rest[0] == "engine") {
+    return penstock::RunEngineBenchCommand(rest.subspan(1));
+  }
   if (command == "text") return penstock::RunTextCommand(rest);
   if (command == "version" || command == "--version") {
     std::puts("penstock 0.1.0");
@@ -40,7 +45,8 @@ int main(int argc, char** argv) {
     std::fputs(kHelp, stdout);
     return argc > 1 ? penstock::kExitOk : penstock::kExitUsage;
   }
-  std::fprintf(stderr, "penstock: no command '%s'; there are serve, plan, text and version\n",
+  std::fprintf(stderr,
+               "penstock: no command '%s'; there are serve, plan, bench engine, text and version\n",
                command.c_str());
   return penstock::kExitUsage;
 }

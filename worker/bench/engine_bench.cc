@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 
+#include "common/base/exit_codes.h"
 #include "common/base/status.h"
 #include "worker/model/cuda_options.h"
 #include "worker/model/memory_report.h"
@@ -20,6 +21,15 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int32_t kWarmSteps = 8;
 constexpr int kPrefillRuns = 5;
+
+constexpr char kHelp[] =
+    R"(penstock bench engine --model-config FILE [--batch 1,8,32] [--context 1024] [--output 128]
+    [--prefill 128,1024,8192] [--max-num-batched-tokens 8192] [--block-size 16] [--no-graphs]
+    [--bandwidth-tb 4.3] [--tflops 790] [--json]
+Times a model's shapes with random weights on the GPU: decode steps at a mean context, and prefills,
+each as a share of its floor: what must be read at that bandwidth, or computed at that rate. The
+list 0 skips a part. worker/model/configs has configurations.
+)";
 
 double Millis(Clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
 
@@ -251,18 +261,7 @@ class Bench {
 
 }  // namespace
 
-std::string EngineBenchHelp() {
-  return "penstock bench engine --model-config FILE [--batch 1,8,32] [--context 1024] [--output "
-         "128]\n"
-         "    [--prefill 128,1024,8192] [--max-num-batched-tokens 8192] [--block-size 16]\n"
-         "    [--no-graphs] [--bandwidth-tb 4.3] [--tflops 790] [--json]\n"
-         "Times a model's shapes with random weights on the GPU: decode steps at a mean context, "
-         "and\n"
-         "prefills, each as a share of its floor (bytes at the bandwidth, or FLOPs). 0 skips a "
-         "part.\n";
-}
-
-absl::StatusOr<EngineBenchOptions> ParseEngineBench(const std::vector<std::string>& args) {
+absl::StatusOr<EngineBenchOptions> ParseEngineBench(std::span<const std::string> args) {
   EngineBenchOptions options;
   for (size_t i = 0; i < args.size(); ++i) {
     const std::string& flag = args[i];
@@ -339,6 +338,22 @@ absl::Status RunEngineBench(const EngineBenchOptions& options) {
   for (const int32_t batch : options.batches) RETURN_IF_ERROR(bench.Decode(batch));
   if (options.json) std::printf("\n]}\n");
   return absl::OkStatus();
+}
+
+int RunEngineBenchCommand(std::span<const std::string> args) {
+  if (args.empty() || args[0] == "--help") {
+    std::fputs(kHelp, stdout);
+    return args.empty() ? kExitUsage : kExitOk;
+  }
+  const auto options = ParseEngineBench(args);
+  if (!options.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(options.status().message()).c_str());
+    return kExitUsage;
+  }
+  const absl::Status status = RunEngineBench(*options);
+  if (status.ok()) return kExitOk;
+  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  return kExitFailure;
 }
 
 }  // namespace penstock

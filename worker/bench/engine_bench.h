@@ -4,6 +4,7 @@
 // at several batch sizes and prefills of several lengths, each as a share of its floor.
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,12 +29,12 @@ struct EngineBenchOptions {
 
 // "--batch 1,8 --context 1024 ..."; InvalidArgument names the flag. args without the program's
 // name.
-absl::StatusOr<EngineBenchOptions> ParseEngineBench(const std::vector<std::string>& args);
+absl::StatusOr<EngineBenchOptions> ParseEngineBench(std::span<const std::string> args);
 
 // Prints to standard output.
 absl::Status RunEngineBench(const EngineBenchOptions& options);
 
-// Shown by --help.
-std::string EngineBenchHelp();
+// The command as people type it: args without its name. Returns the exit code.
+int RunEngineBenchCommand(std::span<const std::string> args);
 
 }  // namespace penstock

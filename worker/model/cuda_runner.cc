@@ -23,6 +23,7 @@ constexpr int32_t kBuckets[] = {1,   2,   4,   8,   16,  24,  32,  40,  48,  56,
                                 128, 144, 160, 176, 192, 208, 224, 240, 256, 320, 384, 448, 512};
 constexpr int32_t kMaxTokens = 65'535;  // of a step: a kernel's grid
 constexpr int kMaxLoadThreads = 8;
+constexpr int64_t kManyBlocks = int64_t{1} << 20;
 // Splits of decode attention are planned for any length in a graph.
 constexpr int32_t kAnyLength = 1 << 30;
 
@@ -161,9 +162,12 @@ absl::Status CudaRunner::TakeCache() {
       static_cast<int64_t>(total_bytes - free_bytes) - rope;
   int64_t bytes_per_block = 0;
   for (const CudaKvGroup& group : groups_) bytes_per_block += group.block_elements * 2;
-  const int64_t all_slots = BlocksFor(length, options_.block_size) * options_.max_num_seqs + 1;
+  // All that is left, for what no running request needs keeps prefixes; but no more blocks than the
+  // host can account for, which a very small model would have.
+  const int64_t most =
+      std::max(BlocksFor(length, options_.block_size) * options_.max_num_seqs + 1, kManyBlocks);
   int64_t blocks = options_.kv_cache_bytes > 0 ? options_.kv_cache_bytes / bytes_per_block
-                                               : std::min(left / bytes_per_block, all_slots);
+                                               : std::min(left / bytes_per_block, most);
   blocks = std::min<int64_t>(blocks, std::numeric_limits<int32_t>::max() / 2);
   if (blocks < 2) {
     return ResourceExhausted(

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "common/base/status.h"
+#include "common/json/json.h"
 #include "worker/model/cpu_runner.h"
 #include "worker/model/cuda_options.h"
 #include "worker/model/weight_source.h"
@@ -20,8 +21,8 @@ namespace penstock {
 namespace {
 
 constexpr int32_t kPositions[] = {1, 17, 300};
-// Logits after bf16 weights, activations and KV against f32: a few roundings of 2^-9 each a layer.
-constexpr double kTolerance = 0.02;
+// transformers' own bf16 forward pass differs from its f32 one by up to 0.061 on these models.
+constexpr double kTolerance = 0.06;
 
 std::string DataFolder() { return std::getenv("PENSTOCK_TEST_DATA"); }
 
@@ -215,7 +216,7 @@ TEST_P(TinyModel, DecodeAloneAndInCompany) {
   ASSERT_NE(runner, nullptr);
   Driver driver(*runner, 320);
   // Every kernel for linear layers, with and without padding to a graph's rows.
-  for (const int32_t company : {1, 2, 3, 7, 17, 33, 64, 70}) {
+  for (const int32_t company : {1, 2, 7, 16, 17, 33, 70}) {
     for (int32_t s = 0; s < company; ++s) {
       driver.Init(s, kGreedy);
       driver.Prefill(s, Ids(s % 2 == 0 ? 299 : 16), 512);
@@ -427,6 +428,79 @@ TEST(DummyModel, AgreesWithTheCpuRunner) {
     EXPECT_LT(whole, 0.05) << name;
     EXPECT_LT(decoded, 0.05) << name;
   }
+}
+
+// Every position's logits of a sequence, prompt whole and then token by token.
+std::vector<std::vector<float>> TeacherForced(Driver& driver, Logits& logits,
+                                              const std::vector<TokenId>& ids, size_t prompt) {
+  std::vector<std::vector<float>> rows;
+  driver.Init(0, kGreedy);
+  driver.Prefill(0, std::span(ids).first(prompt), 512);
+  rows.push_back(logits[0]);
+  for (size_t i = prompt; i < ids.size(); ++i) {
+    driver.Run({{.sequence = 0, .from = static_cast<int32_t>(i), .ids = {ids[i]}}});
+    rows.push_back(logits[0]);
+  }
+  return rows;
+}
+
+// The committed streams are the f32 reference's choices. bf16 may choose otherwise only where the
+// two best are close.
+TEST(SmolLm2, FollowsTheReferenceStreams) {
+  SKIP_WITHOUT_GPU();
+  const char* model = std::getenv("PENSTOCK_TEST_MODEL");
+  if (model == nullptr) GTEST_SKIP() << "PENSTOCK_TEST_MODEL is not set";
+  auto files = OpenModelFiles(model, LoadFormat::kAuto);
+  ASSERT_TRUE(files.ok()) << std::string(files.status().message());
+  std::ifstream file(DataFolder() + "/model/smollm2_streams.json");
+  const auto json = Json::Parse(std::string(std::istreambuf_iterator<char>(file), {}));
+  ASSERT_TRUE(json.ok()) << std::string(json.status().message());
+  auto cpu = CpuRunner::Create(files->spec, *files->weights,
+                               {.kv_cache_bytes = 256 << 20,
+                                .max_num_seqs = 2,
+                                .max_num_batched_tokens = 512,
+                                .chunk_times = {{64, 1000}}});
+  ASSERT_TRUE(cpu.ok()) << std::string(cpu.status().message());
+  Logits cpu_logits;
+  (*cpu)->set_logits_hook([&](SlotId slot, int32_t, std::span<const float> row) {
+    cpu_logits[Value(slot) - 1].assign(row.begin(), row.end());
+  });
+  Logits logits;
+  const auto runner = MakeRunner(*files, &logits);
+  ASSERT_NE(runner, nullptr);
+  int total = 0;
+  int different = 0;
+  double worst_gap = 0;
+  for (const Json& entry : json->as_array()) {
+    std::vector<TokenId> ids;
+    const auto append = [&ids, &entry](const char* key) {
+      for (const Json& id : entry.Find(key)->as_array()) {
+        ids.push_back(static_cast<TokenId>(id.ToInt64().value_or(0)));
+      }
+    };
+    append("prompt");
+    const size_t prompt = ids.size();
+    append("stream");
+    ids.pop_back();
+    Driver driver(*runner, 512);
+    Driver cpu_driver(**cpu, 512);
+    const auto ours = TeacherForced(driver, logits, ids, prompt);
+    const auto reference = TeacherForced(cpu_driver, cpu_logits, ids, prompt);
+    for (size_t i = 0; i < ours.size(); ++i) {
+      const auto best = std::max_element(ours[i].begin(), ours[i].end()) - ours[i].begin();
+      std::vector<float> sorted = reference[i];
+      std::partial_sort(sorted.begin(), sorted.begin() + 1, sorted.end(), std::greater<>());
+      const double gap = sorted[0] - reference[i][static_cast<size_t>(best)];
+      ++total;
+      if (gap <= 0) continue;
+      ++different;
+      worst_gap = std::max(worst_gap, gap);
+    }
+  }
+  std::printf("SmolLM2: %d of %d argmax differ from f32, the largest reference gap %.4f\n",
+              different, total, worst_gap);
+  EXPECT_GT(total, 1000);
+  EXPECT_LT(worst_gap, 0.05);
 }
 
 }  // namespace
