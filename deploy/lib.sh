@@ -28,7 +28,8 @@ as_root() {
 boost_packages() {
   local version
   for version in 1.81 1.83 1.88; do
-    if apt-cache show "libboost$version-dev" >/dev/null 2>&1 ||
+    # Not "apt-cache show": it also knows names that nothing provides any more.
+    if [ -n "$(apt-cache madison "libboost$version-dev" 2>/dev/null)" ] ||
        dpkg -s "libboost$version-dev" >/dev/null 2>&1; then
       echo "libboost$version-dev libboost-url$version-dev"
       return

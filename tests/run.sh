@@ -3,7 +3,7 @@
 # Idempotent; works from a clean clone and an empty HOME, as root or with sudo.
 #
 #   tests/run.sh            everything
-#   tests/run.sh STEP...    only these: format cpp python tsan release
+#   tests/run.sh STEP...    only these: format cpp python tsan release quickstart
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . deploy/lib.sh
@@ -78,12 +78,16 @@ run_ctest() {  # run_ctest PRESET [ctest arguments]
 # What fails once on a busy machine is run once more; what fails twice has failed.
 run_pytest() {
   export PENSTOCK_BIN_DIR=$root/build/dev/bin
-  "$venv/bin/python" -m pytest -q tests --junitxml "$reports/pytest.xml" ||
-    "$venv/bin/python" -m pytest -q tests --lf --junitxml "$reports/pytest.xml"
+  "$venv/bin/python" -m pytest -q tests --ignore tests/quickstart --junitxml "$reports/pytest.xml" ||
+    "$venv/bin/python" -m pytest -q tests --ignore tests/quickstart --lf --junitxml "$reports/pytest.xml"
+}
+
+run_quickstart() {
+  "$venv/bin/python" -m pytest -q tests/quickstart --junitxml "$reports/quickstart.xml"
 }
 
 export UBSAN_OPTIONS=print_stacktrace=1
-steps=${*:-format cpp python tsan release}
+steps=${*:-format cpp python tsan release quickstart}
 
 step "packages" setup_packages || die "the packages could not be installed"
 step "Python packages" setup_python || die "the Python packages could not be installed"
@@ -97,7 +101,8 @@ for name in $steps; do
     tsan) step "build (TSan)" build_preset tsan tsan_tests &&
             step "C++ tests under TSan" run_ctest tsan -L tsan ;;
     release) step "build (release, with CUDA where nvcc is)" build_preset release ;;
-    *) die "unknown step '$name': one of format cpp python tsan release" ;;
+    quickstart) step "deploy/quickstart.sh's server" run_quickstart ;;
+    *) die "unknown step '$name': one of format cpp python tsan release quickstart" ;;
   esac
 done
 

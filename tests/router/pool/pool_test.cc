@@ -215,14 +215,14 @@ TEST_F(PoolTest, AnotherModelIsRefusedWithTheReason) {
 TEST_F(PoolTest, AHungEngineIsLeftOutThenGivenUpAndItsStreamsMove) {
   const LocalWorker hung(Socket(0), {.fake = {.step_us = 1'000, .hang_at_step = 20}});
   MakePool(2, {.engine_stall = std::chrono::milliseconds(1'200),
-               .engine_dead = std::chrono::milliseconds(3'000)});
+               .engine_dead = std::chrono::milliseconds(4'000)});
   WaitReady(1);
   PoolCall call(*pool_, io_, Request(100));
   ASSERT_TRUE(call.WaitForTokens(5));
+  const LocalWorker healthy(Socket(1));
   ASSERT_TRUE(Eventually([&] {
     return pool_->workers()[0].reason.find("engine has not turned") != std::string::npos;
   }));
-  const LocalWorker healthy(Socket(1));
   EXPECT_EQ(call.WaitForFinish().reason, GenerationEnd::kLength);
   EXPECT_EQ(call.ids().size(), 100u);
 }
