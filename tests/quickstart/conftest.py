@@ -6,12 +6,13 @@ import os
 import pathlib
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
 import urllib.request
 
-import httpx
+import httpx2 as httpx
 import pytest
 
 from quickstart_server import ROOT, Quickstart, free_port
@@ -55,7 +56,7 @@ def client(server):
 
 @pytest.fixture(scope="session")
 def nginx(server, tmp_path_factory):
-    """(base URL, httpx client) of nginx with TLS in front, by the site file that we ship."""
+    """(base URL, function that makes an httpx client) of nginx with TLS in front, by the site file that we ship."""
     folder = tmp_path_factory.mktemp("nginx")
     port = free_port()
     key, certificate = folder / "key.pem", folder / "certificate.pem"
@@ -74,15 +75,14 @@ def nginx(server, tmp_path_factory):
         f"daemon off;\npid {folder}/pid;\nerror_log {folder}/error.log;\nevents {{}}\n"
         f"http {{\naccess_log off;\n{temporary}{site}\n}}\n")
     process = subprocess.Popen(["/usr/sbin/nginx", "-p", folder, "-c", folder / "nginx.conf"])
-    http = httpx.Client(verify=str(certificate), timeout=300)
+    trusted = ssl.create_default_context(cafile=certificate)
     try:
         for _ in range(100):
             with contextlib.suppress(OSError):
                 socket.create_connection(("127.0.0.1", port), timeout=1).close()
                 break
             time.sleep(0.1)
-        yield f"https://localhost:{port}", http
+        yield f"https://localhost:{port}", lambda: httpx.Client(verify=trusted, timeout=300)
     finally:
-        http.close()
         process.terminate()
         process.wait(10)

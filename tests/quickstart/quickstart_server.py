@@ -2,6 +2,7 @@
 
 import pathlib
 import socket
+import time
 import urllib.request
 
 import openai
@@ -34,3 +35,10 @@ class Quickstart:
         """Sum of a metric's samples."""
         return sum(float(line.rsplit(" ", 1)[1]) for line in get(self.url + "/metrics").splitlines()
                    if line.startswith((name + "{", name + " ")))
+
+    def wait_for(self, name, value):
+        """Until the gauge has the value: workers report theirs every second."""
+        end = time.monotonic() + 10
+        while time.monotonic() < end and self.gauge(name) != value:
+            time.sleep(0.05)
+        assert self.gauge(name) == value, name
