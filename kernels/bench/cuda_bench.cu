@@ -294,6 +294,12 @@ void BenchSample() {
   for (const int rows : {1, 32, 256}) {
     std::vector<float> host(static_cast<size_t>(rows) * kVocab);
     for (float& value : host) value = normal(engine);
+    // As language models have them: a few dozen tokens far above the rest.
+    for (int r = 0; r < rows; ++r) {
+      for (int i = 0; i < 50; ++i) {
+        host[static_cast<size_t>(r) * kVocab + engine() % kVocab] = 14.0f + normal(engine);
+      }
+    }
     const auto logits = Upload(host);
     const Device<float> scratch(host.size());
     const Device<int32_t> tokens(rows);

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/device_math.cuh"
+#include "kernels/cuda/launch.h"
 
 namespace penstock::kernels {
 namespace {
@@ -25,6 +26,8 @@ __global__ void __launch_bounds__(kThreads) GateUpKernel(const __grid_constant__
   const int64_t row = blockIdx.y;
   const int v = blockIdx.x * kThreads + threadIdx.x;
   const int num_vectors = p.size / 8;
+  AllowNext();
+  WaitForPrevious();
   if (v >= num_vectors) return;
   const auto* gate = reinterpret_cast<const Bf16x8*>(p.gate_up + row * 2 * p.size);
   float g[8];
@@ -46,16 +49,16 @@ cudaError_t LaunchGateUp(const GateUpParams& params, cudaStream_t stream) {
   const dim3 grid((params.size / 8 + kThreads - 1) / kThreads, params.num_rows);
   switch (params.activation) {
     case GateActivation::kSilu:
-      GateUpKernel<GateActivation::kSilu><<<grid, kThreads, 0, stream>>>(params);
-      break;
+      return LaunchDependent(GateUpKernel<GateActivation::kSilu>, grid, kThreads, 0, stream,
+                             params);
     case GateActivation::kGeluTanh:
-      GateUpKernel<GateActivation::kGeluTanh><<<grid, kThreads, 0, stream>>>(params);
-      break;
+      return LaunchDependent(GateUpKernel<GateActivation::kGeluTanh>, grid, kThreads, 0, stream,
+                             params);
     case GateActivation::kGelu:
-      GateUpKernel<GateActivation::kGelu><<<grid, kThreads, 0, stream>>>(params);
-      break;
+      return LaunchDependent(GateUpKernel<GateActivation::kGelu>, grid, kThreads, 0, stream,
+                             params);
   }
-  return cudaGetLastError();
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace penstock::kernels

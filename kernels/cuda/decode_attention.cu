@@ -8,12 +8,14 @@
 
 #include "kernels/cuda/decode_attention.h"
 #include "kernels/cuda/device_math.cuh"
+#include "kernels/cuda/launch.h"
 
 namespace penstock::kernels {
 namespace {
 
 constexpr int kWarps = 4;
 constexpr int kChunk = 16;  // tokens a warp takes at a time; divides every block size
+constexpr int kMaxSplits = 64;
 constexpr float kLog2e = 1.4426950408889634f;
 
 template <int kDim>
@@ -24,6 +26,11 @@ struct Layout {
   // q, then per warp kStages of (K tile, V tile)
   static constexpr int kBytes = (kTile + kWarps * kStages * 2 * kTile) * 2;
   static_assert(kBytes <= kMaxPortableSharedBytes);
+  // At the end the space holds every warp's sums, [kWarps][16][kSumStride] floats, and in the block
+  // that combines the splits their weights.
+  static constexpr int kSumStride = kDim + 4;
+  static_assert(kWarps * 16 * kSumStride * 4 <= kBytes);
+  static_assert(16 * kMaxSplits * 4 <= kBytes);
 };
 
 struct Partials {
@@ -53,25 +60,44 @@ __device__ __forceinline__ void LoadTile(__nv_bfloat16* shared, const __nv_bfloa
 
 // Adds the parts of all splits of this (sequence, KV head); run by the block that finished last.
 template <int kDim>
-__device__ void Combine(const DecodeAttentionParams& p, const Partials& parts, int seq,
-                        int kv_head) {
+__device__ void Combine(const DecodeAttentionParams& p, const Partials& parts, int seq, int kv_head,
+                        float* weights) {
   const int group = p.num_heads / p.kv.num_kv_heads;
+  const int64_t first_row = static_cast<int64_t>(seq) * p.num_heads + kv_head * group;
+  const int lane = threadIdx.x % kWarpSize;
+  // A warp a row, a lane for two splits.
+  for (int row = threadIdx.x / kWarpSize; row < group; row += kWarps) {
+    float2 ms[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int split = lane + i * kWarpSize;
+      ms[i] = split < p.num_splits
+                  ? __ldcg(&parts.max_sum[(first_row + row) * p.num_splits + split])
+                  : float2{-INFINITY, 0.0f};
+    }
+    const float maximum = WarpMax(fmaxf(ms[0].x, ms[1].x));
+    float weight[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) weight[i] = ms[i].y > 0 ? exp2f(ms[i].x - maximum) : 0.0f;
+    const float total = WarpSum(weight[0] * ms[0].y + weight[1] * ms[1].y);
+    const float inverse = total > 0 ? 1.0f / total : 0.0f;
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      weights[row * kMaxSplits + lane + i * kWarpSize] = weight[i] * inverse;
+  }
+  __syncthreads();
   for (int i = threadIdx.x; i < group * kDim; i += blockDim.x) {
-    const int64_t row = static_cast<int64_t>(seq) * p.num_heads + kv_head * group + i / kDim;
-    float maximum = -INFINITY;
-    for (int s = 0; s < p.num_splits; ++s) {
-      maximum = fmaxf(maximum, __ldcg(&parts.max_sum[row * p.num_splits + s]).x);
-    }
-    float total = 0;
+    const int row = i / kDim;
+    const float* from = parts.out + (first_row + row) * p.num_splits * kDim + i % kDim;
     float value = 0;
+#pragma unroll 8
     for (int s = 0; s < p.num_splits; ++s) {
-      const float2 ms = __ldcg(&parts.max_sum[row * p.num_splits + s]);
-      if (ms.y == 0.0f) continue;
-      const float weight = exp2f(ms.x - maximum);
-      total += ms.y * weight;
-      value += __ldcg(&parts.out[(row * p.num_splits + s) * kDim + i % kDim]) * weight;
+      // A split that saw no token wrote nothing.
+      const float weight = weights[row * kMaxSplits + s];
+      const float part = __ldcg(from + s * kDim);
+      value += weight > 0 ? part * weight : 0.0f;
     }
-    p.out[row * kDim + i % kDim] = __float2bfloat16(total > 0 ? value / total : 0.0f);
+    p.out[(first_row + row) * kDim + i % kDim] = __float2bfloat16(value);
   }
 }
 
@@ -94,14 +120,6 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   const int first_chunk = begin / kChunk;
   const int num_chunks = (length + kChunk - 1) / kChunk - first_chunk;
 
-  // Query rows, padded to 16 with zeros.
-  const __nv_bfloat16* q = p.q + (static_cast<int64_t>(seq) * p.num_heads + kv_head * group) * kDim;
-  for (int i = threadIdx.x; i < 16 * kDim; i += blockDim.x) {
-    const int row = i / kDim;
-    shared[row * L::kStride + i % kDim] = row < group ? q[i] : __float2bfloat16(0.0f);
-  }
-  __syncthreads();
-
   const auto tile = [&](int stage, int which) {
     return shared + L::kTile * (1 + (warp * L::kStages + stage) * 2 + which);
   };
@@ -111,27 +129,43 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   // Chunks go round robin over all warps of all splits.
   const int stride = gridDim.x * kWarps;
   const int mine = split * kWarps + warp;
-  const auto prefetch = [&](int step) {
+  const auto load = [&](int step) {
     const int index = mine + step * stride;
-    if (index < num_chunks) {
-      const int token = (first_chunk + index) * kChunk;
-      const __nv_bfloat16* k =
-          p.kv.Row(table[token / p.kv.block_size], kv_head, token % p.kv.block_size);
-      LoadTile<kDim>(tile(step % L::kStages, 0), k, lane, length - token);
-      LoadTile<kDim>(tile(step % L::kStages, 1), k + p.kv.v_offset, lane, length - token);
-    }
-    CopyAsyncCommit();
+    if (index >= num_chunks) return;
+    const int token = (first_chunk + index) * kChunk;
+    const __nv_bfloat16* k =
+        p.kv.Row(table[token / p.kv.block_size], kv_head, token % p.kv.block_size);
+    LoadTile<kDim>(tile(step % L::kStages, 0), k, lane, length - token);
+    LoadTile<kDim>(tile(step % L::kStages, 1), k + p.kv.v_offset, lane, length - token);
   };
+  // The kernel before writes the last token's K and V, and q: all others are loaded meanwhile.
+  const auto is_early = [&](int step) {
+    return (first_chunk + mine + step * stride + 1) * kChunk < length;
+  };
+  for (int s = 0; s < L::kStages; ++s) {
+    if (is_early(s)) load(s);
+  }
+  AllowNext();
+  WaitForPrevious();
+  // Query rows, padded to 16 with zeros.
+  const __nv_bfloat16* q = p.q + (static_cast<int64_t>(seq) * p.num_heads + kv_head * group) * kDim;
+  for (int i = threadIdx.x; i < 16 * (kDim / 8); i += blockDim.x) {
+    const int row = i / (kDim / 8);
+    CopyAsync16(shared + row * L::kStride + i % (kDim / 8) * 8, row < group ? q + i * 8 : q,
+                row < group);
+  }
+  for (int s = 0; s < L::kStages; ++s) {
+    if (!is_early(s)) load(s);
+    CopyAsyncCommit();
+  }
+  CopyAsyncWait<L::kStages - 1>();
+  __syncthreads();  // q is in every thread's first group, and every warp reads all of it
 
   float out[kDim / 8][4] = {};
   float row_max[2] = {-INFINITY, -INFINITY};  // rows lane / 4 and lane / 4 + 8
   float row_sum[2] = {0, 0};
   const float scale = p.scale * kLog2e;
-  for (int s = 0; s < L::kStages - 1; ++s) prefetch(s);
   for (int step = 0; mine + step * stride < num_chunks; ++step) {
-    prefetch(step + L::kStages - 1);
-    CopyAsyncWait<L::kStages - 1>();
-    __syncwarp();
     const __nv_bfloat16* k = tile(step % L::kStages, 0);
     const __nv_bfloat16* v = tile(step % L::kStages, 1);
 
@@ -193,6 +227,10 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
       }
     }
     __syncwarp();  // the stage may be overwritten now
+    load(step + L::kStages);
+    CopyAsyncCommit();
+    CopyAsyncWait<L::kStages - 1>();
+    __syncwarp();
   }
   CopyAsyncWait<0>();
 
@@ -206,43 +244,38 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
     }
   }
   __syncthreads();  // all warps are past their tiles too: the space becomes the block's sum
-  auto* sums = reinterpret_cast<float*>(shared);  // [kWarps][16][kDim], one warp after the other
-  float block_max[2];
-  float weight[2];
+  auto* sums = reinterpret_cast<float*>(shared);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = lane / 4 + 8 * r;
-    block_max[r] = -INFINITY;
-    for (int w = 0; w < kWarps; ++w) block_max[r] = fmaxf(block_max[r], warp_max[w][row]);
-    weight[r] = row_max[r] == -INFINITY ? 0.0f : exp2f(row_max[r] - block_max[r]);
-  }
-  for (int w = 0; w < kWarps; ++w) {
-    if (w == warp) {
+    if (row >= group) continue;
+    float block_max = -INFINITY;
+    for (int w = 0; w < kWarps; ++w) block_max = fmaxf(block_max, warp_max[w][row]);
+    const float weight = row_max[r] == -INFINITY ? 0.0f : exp2f(row_max[r] - block_max);
+    float* mine_out = sums + (warp * 16 + row) * L::kSumStride + lane % 4 * 2;
 #pragma unroll
-      for (int n = 0; n < kDim / 8; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          float* sum = sums + (lane / 4 + i / 2 * 8) * kDim + n * 8 + lane % 4 * 2 + i % 2;
-          const float add = out[n][i] * weight[i / 2];
-          *sum = w == 0 ? add : *sum + add;
-        }
-      }
+    for (int n = 0; n < kDim / 8; ++n) {
+      *reinterpret_cast<float2*>(mine_out + n * 8) = {out[n][2 * r] * weight,
+                                                      out[n][2 * r + 1] * weight};
     }
-    __syncthreads();
   }
+  __syncthreads();
 
   const Partials parts = PartialsOf(p);
   const bool single = gridDim.x == 1;
   for (int i = threadIdx.x; i < group * kDim; i += blockDim.x) {
     const int row = i / kDim;
     float maximum = -INFINITY;
+#pragma unroll
     for (int w = 0; w < kWarps; ++w) maximum = fmaxf(maximum, warp_max[w][row]);
     float total = 0;
+    float value = 0;
+#pragma unroll
     for (int w = 0; w < kWarps; ++w) {
       if (warp_sum[w][row] > 0) total += warp_sum[w][row] * exp2f(warp_max[w][row] - maximum);
+      value += sums[(w * 16 + row) * L::kSumStride + i % kDim];
     }
     const int64_t q_row = static_cast<int64_t>(seq) * p.num_heads + kv_head * group + row;
-    const float value = sums[row * kDim + i % kDim];
     if (single) {
       p.out[q_row * kDim + i % kDim] = __float2bfloat16(total > 0 ? value / total : 0.0f);
     } else {
@@ -259,30 +292,45 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   __syncthreads();
   if (arrived != p.num_splits - 1) return;
   __threadfence();
-  Combine<kDim>(p, parts, seq, kv_head);
+  Combine<kDim>(p, parts, seq, kv_head, reinterpret_cast<float*>(shared));
   if (threadIdx.x == 0) *counter = 0;  // ready for the next launch
 }
 
 template <int kDim>
 cudaError_t Launch(const DecodeAttentionParams& params, cudaStream_t stream) {
-  static_assert(Layout<kDim>::kBytes >= kChunk * kDim * 4, "the block's sum reuses the tiles");
   const cudaError_t error =
       cudaFuncSetAttribute(DecodeAttentionKernel<kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            Layout<kDim>::kBytes);
   if (error != cudaSuccess) return error;
   const dim3 grid(params.num_splits, params.kv.num_kv_heads, params.num_seqs);
-  DecodeAttentionKernel<kDim><<<grid, kWarps * kWarpSize, Layout<kDim>::kBytes, stream>>>(params);
-  return cudaGetLastError();
+  return LaunchDependent(DecodeAttentionKernel<kDim>, grid, kWarps * kWarpSize,
+                         Layout<kDim>::kBytes, stream, params);
 }
 
 }  // namespace
 
+// Blocks run in waves of as many as the card holds: the split whose waves are fullest, and of
+// nearly equal ones the smallest.
 int PlanDecodeSplits(int num_seqs, int num_kv_heads, int max_seq_len, int num_sms) {
-  const int rows = std::max(1, num_seqs * num_kv_heads);
-  // A block is worth starting for a chunk per warp at least; two blocks fit a multiprocessor.
+  constexpr int kBlocksPerSm = 3;  // by shared memory
+  constexpr int kMost = 32;
+  constexpr double kWorthIt = 0.97;
+  const int64_t rows = std::max(1, num_seqs * num_kv_heads);
+  const int64_t slots = int64_t{kBlocksPerSm} * num_sms;
+  // A block is worth starting for a chunk per warp at least.
   const int useful = std::max(1, (max_seq_len + kWarps * kChunk - 1) / (kWarps * kChunk));
-  const int wanted = std::max(1, 2 * num_sms / rows);
-  return std::min({useful, wanted, 64});
+  int best = 1;
+  double best_time = 1e300;
+  for (int splits = 1; splits <= std::min(useful, kMost); ++splits) {
+    const double waves = static_cast<double>((rows * splits + slots - 1) / slots);
+    if (splits > 1 && waves > 16) break;
+    const double time = waves / splits;
+    if (time < best_time * kWorthIt) {
+      best = splits;
+      best_time = time;
+    }
+  }
+  return best;
 }
 
 size_t DecodeAttentionWorkspaceBytes(int num_seqs, int num_heads, int head_dim, int num_splits) {
@@ -295,7 +343,7 @@ cudaError_t LaunchDecodeAttention(const DecodeAttentionParams& params, cudaStrea
   const int num_kv = params.kv.num_kv_heads;
   if (num_kv <= 0 || params.num_heads % num_kv != 0 ||
       params.num_heads / num_kv > kMaxHeadsPerKvHead || params.kv.block_size % kChunk != 0 ||
-      params.num_splits < 1 || params.num_seqs > 65535) {
+      params.num_splits < 1 || params.num_splits > kMaxSplits || params.num_seqs > 65535) {
     return cudaErrorInvalidValue;
   }
   switch (params.kv.head_dim) {

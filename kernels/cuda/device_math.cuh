@@ -35,6 +35,19 @@ __device__ __forceinline__ Bf16x8 ToBf16(const float (&in)[8]) {
   return out;
 }
 
+// Until the kernel before this one in the stream has ended and its writes are visible (launch.h).
+__device__ __forceinline__ void WaitForPrevious() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// The next kernel may start its independent part once every block has said so.
+__device__ __forceinline__ void AllowNext() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
 __device__ __forceinline__ float WarpSum(float value) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) {

@@ -3,14 +3,19 @@
 #include <cublasLt.h>
 #include <dlfcn.h>
 
+#include <limits>
 #include <map>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 namespace penstock::kernels {
 namespace {
 
 constexpr const char* kLibraries[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
+
+constexpr size_t kMaxCandidates = 8;
+constexpr int kTimedRuns = 3;
 
 // Out types, and what is fused.
 enum class Kind { kPlain, kBias, kAdd, kAddBias, kF32 };
@@ -19,6 +24,13 @@ Kind KindOf(const GemmParams& p) {
   if (p.out_f32 != nullptr) return Kind::kF32;
   if (p.residual != nullptr) return p.bias != nullptr ? Kind::kAddBias : Kind::kAdd;
   return p.bias != nullptr ? Kind::kBias : Kind::kPlain;
+}
+
+std::string Failure(cublasStatus_t status, const GemmParams& p) {
+  if (status == CUBLAS_STATUS_SUCCESS) return {};
+  return "cuBLASLt status " + std::to_string(status) + " for a product of " +
+         std::to_string(p.num_rows) + " x " + std::to_string(p.in_size) + " x " +
+         std::to_string(p.out_size);
 }
 
 struct Library {
@@ -107,7 +119,9 @@ struct Gemm::Impl {
     return library.desc_set(plan.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias));
   }
 
-  cublasStatus_t Make(const GemmParams& p, Kind kind, Plan* plan) {
+  // The shape's plan; candidates gets the library's guesses, best first.
+  cublasStatus_t Make(const GemmParams& p, Kind kind, Plan* plan,
+                      std::vector<cublasLtMatmulHeuristicResult_t>* candidates) {
     const auto rows = static_cast<uint64_t>(p.num_rows);
     const auto in = static_cast<uint64_t>(p.in_size);
     const auto out = static_cast<uint64_t>(p.out_size);
@@ -129,14 +143,45 @@ struct Gemm::Impl {
     then([&] { return library.layout_create(&plan->weight, CUDA_R_16BF, in, out, ld(in)); });
     then([&] { return library.layout_create(&plan->x, CUDA_R_16BF, in, rows, ld(in)); });
     then([&] { return library.layout_create(&plan->out, out_type, out, rows, ld(out)); });
-    cublasLtMatmulHeuristicResult_t result;
     int found = 0;
     then([&] {
       return library.heuristic(handle, plan->desc, plan->weight, plan->x, plan->out, plan->out,
-                               preference, 1, &result, &found);
+                               preference, static_cast<int>(candidates->size()), candidates->data(),
+                               &found);
     });
-    then([&] { return found == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : result.state; });
-    if (status == CUBLAS_STATUS_SUCCESS) plan->algo = result.algo;
+    candidates->resize(static_cast<size_t>(found));
+    then([&] {
+      return candidates->empty() ? CUBLAS_STATUS_NOT_SUPPORTED : candidates->front().state;
+    });
+    if (status == CUBLAS_STATUS_SUCCESS) plan->algo = candidates->front().algo;
+    return status;
+  }
+
+  cublasStatus_t Multiply(const GemmParams& p, Kind kind, const Plan& plan,
+                          const cublasLtMatmulAlgo_t& algo, const void* weight,
+                          cudaStream_t stream) {
+    const float one = 1.0f;
+    const float beta = kind == Kind::kAdd || kind == Kind::kAddBias ? 1.0f : 0.0f;
+    void* out = kind == Kind::kF32 ? static_cast<void*>(p.out_f32) : static_cast<void*>(p.out);
+    return library.matmul(handle, plan.desc, &one, weight, plan.weight, p.x, plan.x, &beta, out,
+                          plan.out, out, plan.out, &algo, workspace, kWorkspaceBytes, stream);
+  }
+
+  // Finds or makes the shape's plan, with p's bias.
+  cublasStatus_t Find(const GemmParams& p, Kind kind, Plan** found) {
+    const Shape shape = {kind, p.num_rows, p.in_size, p.out_size};
+    if (const auto it = plans.find(shape); it != plans.end()) {
+      *found = &it->second;
+      return p.bias == nullptr ? CUBLAS_STATUS_SUCCESS : SetBias(it->second, p.bias);
+    }
+    std::vector<cublasLtMatmulHeuristicResult_t> candidates(1);
+    Plan plan;
+    const cublasStatus_t status = Make(p, kind, &plan, &candidates);
+    if (status != CUBLAS_STATUS_SUCCESS) {
+      Destroy(plan);
+      return status;
+    }
+    *found = &plans.emplace(shape, plan).first->second;
     return status;
   }
 };
@@ -168,36 +213,56 @@ std::unique_ptr<Gemm> Gemm::Create(void* workspace, std::string* error) {
 std::string Gemm::Run(const GemmParams& p, cudaStream_t stream) {
   if (p.num_rows == 0 || p.out_size == 0) return {};
   const Kind kind = KindOf(p);
-  const auto failed = [&p](cublasStatus_t status) {
-    return "cuBLASLt status " + std::to_string(status) + " for a product of " +
-           std::to_string(p.num_rows) + " x " + std::to_string(p.in_size) + " x " +
-           std::to_string(p.out_size);
-  };
   if ((p.residual != nullptr && p.residual != p.out) || (kind == Kind::kF32 && p.bias != nullptr)) {
-    return failed(CUBLAS_STATUS_INVALID_VALUE);
+    return Failure(CUBLAS_STATUS_INVALID_VALUE, p);
   }
-  const Impl::Shape shape = {kind, p.num_rows, p.in_size, p.out_size};
-  auto it = impl_->plans.find(shape);
-  if (it == impl_->plans.end()) {
-    Impl::Plan plan;
-    const cublasStatus_t status = impl_->Make(p, kind, &plan);
-    if (status != CUBLAS_STATUS_SUCCESS) {
-      impl_->Destroy(plan);
-      return failed(status);
+  Impl::Plan* plan = nullptr;
+  cublasStatus_t status = impl_->Find(p, kind, &plan);
+  if (status == CUBLAS_STATUS_SUCCESS) {
+    status = impl_->Multiply(p, kind, *plan, plan->algo, p.weight, stream);
+  }
+  return Failure(status, p);
+}
+
+std::string Gemm::Tune(const GemmParams& p, std::span<const __nv_bfloat16* const> weights,
+                       cudaStream_t stream) {
+  const Kind kind = KindOf(p);
+  Impl::Plan plan;
+  std::vector<cublasLtMatmulHeuristicResult_t> candidates(kMaxCandidates);
+  const cublasStatus_t status = impl_->Make(p, kind, &plan, &candidates);
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    impl_->Destroy(plan);
+    return Failure(status, p);
+  }
+  cudaEvent_t begin = nullptr;
+  cudaEvent_t end = nullptr;
+  cudaEventCreate(&begin);
+  cudaEventCreate(&end);
+  float best_ms = std::numeric_limits<float>::max();
+  size_t turn = 0;
+  for (const cublasLtMatmulHeuristicResult_t& candidate : candidates) {
+    if (candidate.state != CUBLAS_STATUS_SUCCESS) continue;
+    // Once to load its code, then the timed runs.
+    bool ok = true;
+    for (int run = -1; ok && run < kTimedRuns; ++run) {
+      if (run == 0) cudaEventRecord(begin, stream);
+      ok = impl_->Multiply(p, kind, plan, candidate.algo, weights[turn++ % weights.size()],
+                           stream) == CUBLAS_STATUS_SUCCESS;
     }
-    it = impl_->plans.emplace(shape, plan).first;
-  } else if (p.bias != nullptr) {
-    const cublasStatus_t status = impl_->SetBias(it->second, p.bias);
-    if (status != CUBLAS_STATUS_SUCCESS) return failed(status);
+    cudaEventRecord(end, stream);
+    float ms = 0;
+    ok = cudaEventSynchronize(end) == cudaSuccess && ok;
+    if (!ok || cudaEventElapsedTime(&ms, begin, end) != cudaSuccess || ms >= best_ms) continue;
+    best_ms = ms;
+    plan.algo = candidate.algo;
   }
-  const Impl::Plan& plan = it->second;
-  const float one = 1.0f;
-  const float beta = kind == Kind::kAdd || kind == Kind::kAddBias ? 1.0f : 0.0f;
-  void* out = kind == Kind::kF32 ? static_cast<void*>(p.out_f32) : static_cast<void*>(p.out);
-  const cublasStatus_t status = impl_->library.matmul(
-      impl_->handle, plan.desc, &one, p.weight, plan.weight, p.x, plan.x, &beta, out, plan.out, out,
-      plan.out, &plan.algo, impl_->workspace, kWorkspaceBytes, stream);
-  return status == CUBLAS_STATUS_SUCCESS ? std::string() : failed(status);
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  const Impl::Shape shape = {kind, p.num_rows, p.in_size, p.out_size};
+  Impl::Plan& kept = impl_->plans[shape];
+  impl_->Destroy(kept);
+  kept = plan;
+  return {};
 }
 
 size_t Gemm::version() const { return impl_->library.get_version(); }

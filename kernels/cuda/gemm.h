@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 namespace penstock::kernels {
@@ -37,9 +38,16 @@ class Gemm {
   Gemm(const Gemm&) = delete;
   Gemm& operator=(const Gemm&) = delete;
 
-  // Nothing is allocated or timed: the library's first choice for a shape is kept. Empty on
+  // Uses the algorithm that Tune chose for this shape, else the library's first choice. Empty on
   // success, else what went wrong.
   [[nodiscard]] std::string Run(const GemmParams& params, cudaStream_t stream);
+
+  // Times the library's best guesses for the shape of params, at start-up, and keeps the fastest.
+  // weights: several matrices of the shape, taken in turn, so that the cache is as cold as in use.
+  // Writes params' output.
+  [[nodiscard]] std::string Tune(const GemmParams& params,
+                                 std::span<const __nv_bfloat16* const> weights,
+                                 cudaStream_t stream);
 
   size_t version() const;
 

@@ -3,12 +3,16 @@
 
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/gemv.h"
+#include "kernels/cuda/launch.h"
 
 namespace penstock::kernels {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int kUnroll = 4;  // 16-byte loads in flight a lane
+
+// 16-byte loads in flight a lane.
+template <int kRows>
+constexpr int kUnroll = kRows <= 2 ? 8 : 4;
 
 // Weights are used once a step: they must not push x and the KV cache out of L2.
 __device__ __forceinline__ Bf16x8 LoadStreaming(const Bf16x8* pointer) {
@@ -38,16 +42,26 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   if (feature >= p.out_size) return;
   const auto* weight = reinterpret_cast<const Bf16x8*>(p.weight + feature * p.in_size);
   const int num_vectors = p.in_size / 8;
+  constexpr int kStep = kUnroll<kRows> * kWarpSize;
+  const int whole = num_vectors / kStep * kStep;
+  Bf16x8 w[kUnroll<kRows>];
+  const auto load = [&](int v) {
+#pragma unroll
+    for (int u = 0; u < kUnroll<kRows>; ++u) w[u] = LoadStreaming(weight + v + u * kWarpSize);
+  };
+  // Weights depend on nobody: the first are on their way before the kernel before has ended.
+  if (whole > 0) load(lane);
+  AllowNext();
+  WaitForPrevious();
   float sum[kRows] = {};
-  int v = lane;
-  for (; v + (kUnroll - 1) * kWarpSize < num_vectors; v += kUnroll * kWarpSize) {
-    Bf16x8 w[kUnroll];
+  for (int v = lane; v < whole; v += kStep) {
+    if (v >= kStep) load(v);
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) w[u] = LoadStreaming(weight + v + u * kWarpSize);
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) Accumulate<kRows>(w[u], p, v + u * kWarpSize, sum);
+    for (int u = 0; u < kUnroll<kRows>; ++u) Accumulate<kRows>(w[u], p, v + u * kWarpSize, sum);
   }
-  for (; v < num_vectors; v += kWarpSize) Accumulate<kRows>(LoadStreaming(weight + v), p, v, sum);
+  for (int v = whole + lane; v < num_vectors; v += kWarpSize) {
+    Accumulate<kRows>(LoadStreaming(weight + v), p, v, sum);
+  }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) sum[r] = WarpSum(sum[r]);
   if (lane != 0) return;
@@ -68,8 +82,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
 template <int kRows>
 cudaError_t Launch(const GemvParams& params, cudaStream_t stream) {
   const int blocks = (params.out_size + kWarps - 1) / kWarps;
-  GemvKernel<kRows><<<blocks, kWarps * kWarpSize, 0, stream>>>(params);
-  return cudaGetLastError();
+  return LaunchDependent(GemvKernel<kRows>, dim3(blocks), kWarps * kWarpSize, 0, stream, params);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // Bound by memory: 4 (with residual 8) bytes an element.
 
 #include "kernels/cuda/device_math.cuh"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/rms_norm.h"
 
 namespace penstock::kernels {
@@ -16,6 +17,8 @@ __global__ void __launch_bounds__(kMaxThreads)
   __shared__ float scratch[kMaxThreads / kWarpSize];
   const int64_t row = blockIdx.x;
   const int num_vectors = p.hidden / 8;
+  AllowNext();
+  WaitForPrevious();
   const int64_t from = p.rows == nullptr ? row : p.rows[row];
   const auto* x = reinterpret_cast<const Bf16x8*>(p.x + from * p.x_stride);
   auto* residual =
@@ -65,8 +68,7 @@ cudaError_t LaunchRmsNorm(const RmsNormParams& params, cudaStream_t stream) {
   }
   const int vectors = params.hidden / 8;
   const int threads = vectors >= kMaxThreads ? kMaxThreads : (vectors + 31) / 32 * 32;
-  RmsNormKernel<<<params.num_rows, threads, 0, stream>>>(params);
-  return cudaGetLastError();
+  return LaunchDependent(RmsNormKernel, dim3(params.num_rows), threads, 0, stream, params);
 }
 
 }  // namespace penstock::kernels

@@ -3,6 +3,7 @@
 // qkv is read once and written once.
 
 #include "kernels/cuda/device_math.cuh"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/rope_kv.h"
 
 namespace penstock::kernels {
@@ -20,6 +21,8 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   const int num_kv = p.kv.num_kv_heads;
   const int head = blockIdx.y * kWarps + warp;  // over q, k and v heads
   const int total_heads = p.num_heads + 2 * num_kv;
+  AllowNext();
+  WaitForPrevious();
   if (head >= total_heads) return;
   const int dim = p.kv.head_dim;
   const bool is_q = head < p.num_heads;
@@ -77,8 +80,7 @@ cudaError_t LaunchRopeKv(const RopeKvParams& params, cudaStream_t stream) {
   }
   const int heads = params.num_heads + 2 * params.kv.num_kv_heads;
   const dim3 grid(params.num_tokens, (heads + kWarps - 1) / kWarps);
-  RopeKvKernel<<<grid, kWarps * kWarpSize, 0, stream>>>(params);
-  return cudaGetLastError();
+  return LaunchDependent(RopeKvKernel, grid, kWarps * kWarpSize, 0, stream, params);
 }
 
 }  // namespace penstock::kernels

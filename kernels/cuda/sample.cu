@@ -1,11 +1,13 @@
-// Sampling, one block a row. Each limit (top-k, top-p) is found by narrowing a threshold over
-// order-preserving integer keys, seven pivots a pass, eleven passes for all 32 bits: exact, and the
-// same on every run because every sum has a fixed order. Bound by L2 reads of a row per pass;
-// greedy rows need one pass.
+// Sampling, one block a row. Most rows with top-k or top-p have few tokens that matter: those near
+// the best are gathered in shared memory and sorted, and limits and draw look at them alone. Else a
+// limit is found by narrowing a threshold over order-preserving integer keys, seven pivots a pass,
+// eleven passes for all 32 bits. Both are exact, and the same on every run because every sum has a
+// fixed order. Bound by L2 reads of a row per pass; greedy rows need one pass.
 
 #include <cfloat>
 
 #include "kernels/cuda/device_math.cuh"
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/philox.cuh"
 #include "kernels/cuda/sample.h"
 
@@ -15,11 +17,20 @@ namespace {
 constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / kWarpSize;
 constexpr int kPivots = 7;
+constexpr int kMaxCandidates = 2048;
+// How far below the best, in units of the scaled logits, the gathered tokens may begin.
+constexpr int kCuts = 4;
+__device__ constexpr float kCut[kCuts] = {1.5f, 4.0f, 8.0f, 14.0f};
+constexpr int kMaxSums = 2 * kCuts + 1;
 
 // Order-preserving: a < b exactly when Key(a) < Key(b).
 __device__ __forceinline__ uint32_t Key(float value) {
   const uint32_t bits = __float_as_uint(value);
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+__device__ __forceinline__ float ValueOf(uint32_t key) {
+  return __uint_as_float(key & 0x80000000u ? key ^ 0x80000000u : ~key);
 }
 
 struct Best {
@@ -34,10 +45,15 @@ __device__ __forceinline__ Best Better(Best a, Best b) {
 
 struct Shared {
   Best best[kWarps];
-  float sums[kWarps][kPivots];
-  float totals[kPivots];
+  float sums[kWarps][kMaxSums];
+  float totals[kMaxSums];
   int flag;
+  // Gathered tokens, the best first: the key in the upper half, ~index in the lower.
+  uint64_t candidates[kMaxCandidates];
+  int num_candidates;
+  uint32_t threshold;
 };
+static_assert(kPivots <= kMaxSums);
 
 __device__ Best BlockBest(Best mine, Shared& shared) {
 #pragma unroll
@@ -225,12 +241,137 @@ __device__ uint32_t Threshold(const SamplingSlot& slot, const Row& row, float ma
   return threshold;
 }
 
-__device__ int32_t Draw(const SamplingSlot& slot, const Row& row, uint32_t threshold,
-                        int output_index, Shared& shared) {
+// Descending; count is a power of two.
+__device__ void SortCandidates(int count, Shared& shared) {
+  for (int size = 2; size <= count; size *= 2) {
+    for (int stride = size / 2; stride > 0; stride /= 2) {
+      for (int i = threadIdx.x; i < count / 2; i += kThreads) {
+        const int low = i / stride * stride * 2 + i % stride;
+        const uint64_t a = shared.candidates[low];
+        const uint64_t b = shared.candidates[low + stride];
+        if ((a < b) == ((low & size) == 0)) {
+          shared.candidates[low] = b;
+          shared.candidates[low + stride] = a;
+        }
+      }
+      __syncthreads();
+    }
+  }
+}
+
+// Among the first `count` sorted candidates, the key at which their running mass reaches share of
+// total (of their own mass when total < 0). Run by one warp.
+__device__ uint32_t MassThreshold(int count, float share, float total, float maximum,
+                                  const Shared& shared) {
+  const int lane = threadIdx.x % kWarpSize;
+  const auto mass_of = [&](int i) {
+    return i < count ? __expf(ValueOf(static_cast<uint32_t>(shared.candidates[i] >> 32)) - maximum)
+                     : 0.0f;
+  };
+  if (total < 0) {
+    total = 0;
+    for (int i = 0; i < count; i += kWarpSize) total += WarpSum(mass_of(i + lane));
+  }
+  const float wanted = share * total;
+  float before = 0;
+  for (int i = 0; i < count; i += kWarpSize) {
+    float running = mass_of(i + lane);
+#pragma unroll
+    for (int offset = 1; offset < kWarpSize; offset *= 2) {
+      const float other = __shfl_up_sync(0xffffffffu, running, offset);
+      if (lane >= offset) running += other;
+    }
+    const unsigned reached = __ballot_sync(0xffffffffu, before + running >= wanted);
+    if (reached != 0) {
+      const int at = min(i + __ffs(reached) - 1, count - 1);
+      return static_cast<uint32_t>(shared.candidates[at] >> 32);
+    }
+    before += __shfl_sync(0xffffffffu, running, kWarpSize - 1);
+  }
+  return static_cast<uint32_t>(shared.candidates[count - 1] >> 32);
+}
+
+// The same as Threshold, when the tokens that matter are few: they are left sorted in
+// shared.candidates. False when they are too many.
+__device__ bool GatheredThreshold(const SamplingSlot& slot, const Row& row, float maximum,
+                                  uint32_t* threshold, Shared& shared) {
+  const bool use_k = slot.top_k > 0 && slot.top_k < row.size;
+  const bool use_p = slot.top_p < 1.0f;
+  uint32_t floor = Key(-FLT_MAX);
+  if (slot.min_p > 0) floor = max(floor, Key(maximum + __logf(slot.min_p)));
+  // Per cut how many tokens lie above it and their mass, and the mass of all.
+  float sums[kMaxSums] = {};
+  ForEach(row, [&](float value, int) {
+    if (Key(value) < floor) return;
+    const float mass = __expf(value - maximum);
+    sums[2 * kCuts] += mass;
+#pragma unroll
+    for (int c = 0; c < kCuts; ++c) {
+      const bool above = value >= maximum - kCut[c];
+      sums[2 * c] += above ? 1.0f : 0.0f;
+      sums[2 * c + 1] += above ? mass : 0.0f;
+    }
+  });
+  BlockSums(sums, shared);
+  const float total = shared.totals[2 * kCuts];
+  int cut = kCuts;
+  for (int c = kCuts - 1; c >= 0; --c) {
+    const bool enough = use_k ? shared.totals[2 * c] >= static_cast<float>(slot.top_k)
+                              : shared.totals[2 * c + 1] >= slot.top_p * total;
+    if (enough) cut = c;
+  }
+  const float count = cut < kCuts ? shared.totals[2 * cut] : 0.0f;
+  __syncthreads();
+  if (cut == kCuts || count > static_cast<float>(kMaxCandidates)) return false;
+  const int num = static_cast<int>(count);
+  if (threadIdx.x == 0) shared.num_candidates = 0;
+  int padded = 2;
+  while (padded < num) padded *= 2;
+  for (int i = num + threadIdx.x; i < padded; i += kThreads) shared.candidates[i] = 0;
+  __syncthreads();
+  const float lowest = maximum - kCut[cut];
+  ForEach(row, [&](float value, int i) {
+    const uint32_t key = Key(value);
+    if (key < floor || value < lowest) return;
+    const int at = atomicAdd(&shared.num_candidates, 1);
+    shared.candidates[at] = uint64_t{key} << 32 | static_cast<uint32_t>(~i);
+  });
+  __syncthreads();
+  SortCandidates(padded, shared);
+  if (threadIdx.x < kWarpSize) {
+    int kept = num;
+    uint32_t limit = floor;
+    if (use_k) {
+      limit = static_cast<uint32_t>(shared.candidates[slot.top_k - 1] >> 32);
+      kept = slot.top_k;
+      while (kept < num && static_cast<uint32_t>(shared.candidates[kept] >> 32) == limit) ++kept;
+    }
+    if (use_p) limit = MassThreshold(kept, slot.top_p, use_k ? -1.0f : total, maximum, shared);
+    if (threadIdx.x == 0) shared.threshold = limit;
+  }
+  __syncthreads();
+  *threshold = shared.threshold;
+  return true;
+}
+
+// Calls f for the gathered tokens, as ForEach does for all.
+template <typename F>
+__device__ __forceinline__ void ForEachCandidate(const Shared& shared, F f) {
+  for (int i = threadIdx.x; i < shared.num_candidates; i += kThreads) {
+    const uint64_t candidate = shared.candidates[i];
+    f(ValueOf(static_cast<uint32_t>(candidate >> 32)),
+      static_cast<int>(~static_cast<uint32_t>(candidate)));
+  }
+}
+
+// The Gumbel maximum over the tokens from threshold on; each(f) calls f for the tokens.
+template <typename Each>
+__device__ int32_t Draw(const SamplingSlot& slot, Each each, uint32_t threshold, int output_index,
+                        Shared& shared) {
   Best best = {-INFINITY, 0x7fffffff};
   PhiloxNumbers numbers;
   int drawn = -1;  // the quad of tokens that numbers are for
-  ForEach(row, [&](float value, int i) {
+  each([&](float value, int i) {
     if (Key(value) < threshold) return;
     if (drawn != i / 4) {
       drawn = i / 4;
@@ -242,6 +383,9 @@ __device__ int32_t Draw(const SamplingSlot& slot, const Row& row, uint32_t thres
                                        : numbers.x[3];
     // 1 - u keeps full precision where it matters: small exponentials win.
     const float v = (static_cast<float>(bits) + 0.5f) * 0x1p-32f;
+    // The exponential is at least v: most tokens cannot win, which takes no logarithm to see. The
+    // factor covers the fast exp's error.
+    if (v > 1.001f * __expf(value - best.value)) return;
     const float exponential = -log1pf(-fminf(v, 0.99999994f));
     best = Better(best, {value - logf(exponential), i});
   });
@@ -290,6 +434,8 @@ __device__ void WriteLogprobs(const SampleParams& p, int num_logprobs, int row, 
 __global__ void __launch_bounds__(kThreads) SampleKernel(const __grid_constant__ SampleParams p) {
   __shared__ Shared shared;
   const int row = blockIdx.x;
+  AllowNext();
+  WaitForPrevious();
   const int slot_id = p.row_slots[row];
   if (slot_id <= 0) return;
   const SamplingSlot slot = p.slots[slot_id];
@@ -307,8 +453,16 @@ __global__ void __launch_bounds__(kThreads) SampleKernel(const __grid_constant__
   int32_t token = bad ? 0 : best.index;
   uint32_t threshold = Key(-FLT_MAX);
   if (!bad && slot.temperature > 0 && slot.top_k != 1 && slot.top_p > 0) {
-    threshold = Threshold(slot, values, best.value, shared);
-    token = Draw(slot, values, threshold, p.output_indices[row], shared);
+    const bool limited = slot.top_p < 1.0f || (slot.top_k > 0 && slot.top_k < p.vocab_size);
+    if (limited && GatheredThreshold(slot, values, best.value, &threshold, shared)) {
+      token = Draw(
+          slot, [&](auto f) { ForEachCandidate(shared, f); }, threshold, p.output_indices[row],
+          shared);
+    } else {
+      threshold = Threshold(slot, values, best.value, shared);
+      token = Draw(
+          slot, [&](auto f) { ForEach(values, f); }, threshold, p.output_indices[row], shared);
+    }
   }
   if (!bad && slot.num_logprobs >= 0) {
     const Row raw = {.values = p.logits + offset, .scale = 1.0f, .size = p.vocab_size};
@@ -331,8 +485,7 @@ __global__ void __launch_bounds__(kThreads) SampleKernel(const __grid_constant__
 cudaError_t LaunchSample(const SampleParams& params, cudaStream_t stream) {
   if (params.num_rows == 0) return cudaSuccess;
   if (params.vocab_size <= 0) return cudaErrorInvalidValue;
-  SampleKernel<<<params.num_rows, kThreads, 0, stream>>>(params);
-  return cudaGetLastError();
+  return LaunchDependent(SampleKernel, dim3(params.num_rows), kThreads, 0, stream, params);
 }
 
 }  // namespace penstock::kernels

@@ -244,6 +244,45 @@ void CudaOps::Linear(const __nv_bfloat16* x, const CudaMatrix& w, int32_t num_ro
   if (!error.empty() && status_.ok()) status_ = Internal("%s", error);
 }
 
+absl::Status CudaOps::TuneLinears(const CudaWeights& weights, int32_t num_rows) {
+  if (num_rows <= kMaxSkinnyRows) return absl::OkStatus();
+  const auto tune = [&](CudaMatrix w, const __nv_bfloat16* x, __nv_bfloat16* out, float* out_f32,
+                        bool add, auto weight_of) -> absl::Status {
+    std::vector<const __nv_bfloat16*> all;
+    for (const CudaLayer& layer : weights.layers) all.push_back(weight_of(layer));
+    const std::string error = gemm_->Tune({.x = x,
+                                           .weight = w.weight,
+                                           .bias = w.bias,
+                                           .residual = add ? out : nullptr,
+                                           .out = out,
+                                           .out_f32 = out_f32,
+                                           .num_rows = num_rows,
+                                           .in_size = w.num_inputs,
+                                           .out_size = w.num_outputs},
+                                          all, stream_);
+    if (!error.empty()) return Internal("%s", error);
+    return absl::OkStatus();
+  };
+  const CudaLayer& first = weights.layers.front();
+  CudaMatrix qkv = first.qkv;
+  qkv.bias = nullptr;
+  CudaMatrix gate_up = first.gate;
+  gate_up.num_outputs += first.up.num_outputs;
+  const auto of = [](auto member) {
+    return [member](const CudaLayer& layer) { return (layer.*member).weight; };
+  };
+  RETURN_IF_ERROR(tune(qkv, normed_.data(), qkv_.data(), nullptr, false, of(&CudaLayer::qkv)));
+  RETURN_IF_ERROR(
+      tune(first.o, attended_.data(), hidden_.data(), nullptr, true, of(&CudaLayer::o)));
+  RETURN_IF_ERROR(
+      tune(gate_up, normed_.data(), gate_up_.data(), nullptr, false, of(&CudaLayer::gate)));
+  RETURN_IF_ERROR(
+      tune(first.down, gated_.data(), hidden_.data(), nullptr, true, of(&CudaLayer::down)));
+  const __nv_bfloat16* head = weights.head().weight;
+  return tune(weights.head(), last_.data(), nullptr, logits_.data(), false,
+              [head](const CudaLayer&) { return head; });
+}
+
 void CudaOps::Qkv(const __nv_bfloat16* x, const CudaLayer& layer, __nv_bfloat16* qkv) {
   CudaMatrix unbiased = layer.qkv;
   unbiased.bias = nullptr;  // added before RoPE, in f32

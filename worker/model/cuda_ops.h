@@ -57,6 +57,9 @@ class CudaOps {
   void BeginStep(const StepView& view);
   int32_t PlanSplits(int32_t num_decode, int32_t max_seq_len) const;
 
+  // Lets cuBLASLt choose its algorithms for steps of so many rows. Writes activations.
+  absl::Status TuneLinears(const CudaWeights& weights, int32_t num_rows);
+
   // RunTransformer's operations.
   void Embed(const CudaMatrix& embedding, __nv_bfloat16* out);
   void RmsNorm(const __nv_bfloat16* x, const __nv_bfloat16* weight, __nv_bfloat16* out);

@@ -284,6 +284,7 @@ absl::Status CudaRunner::CaptureGraphs() {
                   .num_last = rows,
                   .num_groups = static_cast<int32_t>(groups_.size())};
     const int32_t splits = ops_->PlanSplits(rows, kAnyLength);
+    RETURN_IF_ERROR(ops_->TuneLinears(weights_, rows));
     // Once for real: kernels are loaded at their first launch, which a capture may not allow.
     std::byte* const host = flights_[0].input.data();
     PackStep(StepInput(), step.shape, options_.block_size, host, &step);

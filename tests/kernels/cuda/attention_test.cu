@@ -160,11 +160,13 @@ INSTANTIATE_TEST_SUITE_P(Shapes, DecodeAttentionTest,
                                            PagedCase{{17, 300}, 4, 2, 32, 16, 0}));
 
 TEST(DecodeAttention, PlansSplits) {
-  EXPECT_EQ(PlanDecodeSplits(256, 8, 1024, 132), 1);
-  EXPECT_EQ(PlanDecodeSplits(1, 8, 64, 132), 1);
-  EXPECT_EQ(PlanDecodeSplits(1, 8, 1024, 132), 16);
-  EXPECT_EQ(PlanDecodeSplits(1, 8, 100'000, 132), 33);
-  EXPECT_EQ(PlanDecodeSplits(1, 1, 1'000'000, 132), 64);
+  EXPECT_EQ(PlanDecodeSplits(1, 8, 64, 132), 1);     // not worth a second block
+  EXPECT_EQ(PlanDecodeSplits(1, 8, 1024, 132), 16);  // a chunk per warp
+  EXPECT_EQ(PlanDecodeSplits(1, 8, 100'000, 132), 32);
+  EXPECT_EQ(PlanDecodeSplits(8, 8, 100'000, 132), 6);  // 384 blocks of 396
+  EXPECT_EQ(PlanDecodeSplits(48, 8, 1024, 132), 1);    // the same without splits
+  EXPECT_EQ(PlanDecodeSplits(32, 8, 1024, 132), 3);    // 2 waves of a third, not 1 of all
+  EXPECT_EQ(PlanDecodeSplits(256, 8, 1024, 132), 3);   // 16 waves of a third, not 6 of all
 }
 
 struct PrefillCase {
@@ -228,7 +230,11 @@ INSTANTIATE_TEST_SUITE_P(Shapes, PrefillAttentionTest,
                                            PrefillCase{{{300, 40}, 8, 2, 128, 16, 50}, {140, 40}},
                                            PrefillCase{{{200}, 2, 2, 64, 16, 1}, {150}},
                                            PrefillCase{{{300, 65}, 4, 2, 16, 16, 40}, {250, 65}},
-                                           PrefillCase{{{90}, 4, 2, 32, 16, 0}, {33}}));
+                                           PrefillCase{{{90}, 4, 2, 32, 16, 0}, {33}},
+                                           // Enough rows for the large tiles.
+                                           PrefillCase{{{1100, 37}, 32, 8, 128, 16, 0}, {1030, 37}},
+                                           PrefillCase{{{1200}, 32, 4, 64, 32, 300}, {1100}},
+                                           PrefillCase{{{1100}, 32, 8, 96, 16, 0}, {1090}}));
 
 TEST(RopeKv, SplitsNormsRotatesAndWrites) {
   SKIP_WITHOUT_GPU();

@@ -180,6 +180,26 @@ TEST(Sample, DrawsFollowTheExactDistribution) {
   }
 }
 
+// Too many tokens matter to gather them: limits are found over the whole row.
+TEST(Sample, FlatRowsKeepTheirLimits) {
+  SKIP_WITHOUT_GPU();
+  const std::vector<float> logits = RandomLogits(30'000, 12, 0.3f);
+  for (const SamplingSlot& slot :
+       {SamplingSlot{.top_k = 3000, .seed = 1}, SamplingSlot{.top_p = 0.3f, .seed = 2},
+        SamplingSlot{.top_p = 0.5f, .top_k = 9000, .seed = 3}}) {
+    const std::vector<double> exact = Exact(logits, slot);
+    const size_t support = exact.size() - std::count(exact.begin(), exact.end(), 0.0);
+    std::map<int32_t, int> seen;
+    for (const int32_t token : Sampled(logits, slot, 1500).tokens) {
+      ++seen[token];
+      EXPECT_GT(exact[token], 0) << "token " << token << " was filtered out, seed " << slot.seed;
+    }
+    // 1500 draws from thousands of nearly equal tokens hit mostly different ones.
+    EXPECT_GT(support, 2500u);
+    EXPECT_GT(seen.size(), 1000u) << "seed " << slot.seed;
+  }
+}
+
 TEST(Sample, ADrawDependsOnSeedChoiceAndIndexOnly) {
   SKIP_WITHOUT_GPU();
   const std::vector<float> logits = RandomLogits(1000, 9, 1.0f);
