@@ -9,10 +9,7 @@ namespace penstock::kernels {
 namespace {
 
 constexpr int kWarps = 4;
-
-// 16-byte loads in flight a lane.
-template <int kRows>
-constexpr int kUnroll = kRows <= 2 ? 8 : 4;
+constexpr int kUnroll = 4;  // 16-byte loads in flight a lane
 
 // Weights are used once a step: they must not push x and the KV cache out of L2.
 __device__ __forceinline__ Bf16x8 LoadStreaming(const Bf16x8* pointer) {
@@ -42,26 +39,25 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   if (feature >= p.out_size) return;
   const auto* weight = reinterpret_cast<const Bf16x8*>(p.weight + feature * p.in_size);
   const int num_vectors = p.in_size / 8;
-  constexpr int kStep = kUnroll<kRows> * kWarpSize;
-  const int whole = num_vectors / kStep * kStep;
-  Bf16x8 w[kUnroll<kRows>];
-  const auto load = [&](int v) {
+  float sum[kRows] = {};
+  int v = lane;
+  Bf16x8 w[kUnroll];
+  const auto is_whole = [&] { return v + (kUnroll - 1) * kWarpSize < num_vectors; };
+  const auto load = [&] {
 #pragma unroll
-    for (int u = 0; u < kUnroll<kRows>; ++u) w[u] = LoadStreaming(weight + v + u * kWarpSize);
+    for (int u = 0; u < kUnroll; ++u) w[u] = LoadStreaming(weight + v + u * kWarpSize);
   };
   // Weights depend on nobody: the first are on their way before the kernel before has ended.
-  if (whole > 0) load(lane);
+  if (is_whole()) load();
   AllowNext();
   WaitForPrevious();
-  float sum[kRows] = {};
-  for (int v = lane; v < whole; v += kStep) {
-    if (v >= kStep) load(v);
+  while (is_whole()) {
 #pragma unroll
-    for (int u = 0; u < kUnroll<kRows>; ++u) Accumulate<kRows>(w[u], p, v + u * kWarpSize, sum);
+    for (int u = 0; u < kUnroll; ++u) Accumulate<kRows>(w[u], p, v + u * kWarpSize, sum);
+    v += kUnroll * kWarpSize;
+    if (is_whole()) load();
   }
-  for (int v = whole + lane; v < num_vectors; v += kWarpSize) {
-    Accumulate<kRows>(LoadStreaming(weight + v), p, v, sum);
-  }
+  for (; v < num_vectors; v += kWarpSize) Accumulate<kRows>(LoadStreaming(weight + v), p, v, sum);
 #pragma unroll
   for (int r = 0; r < kRows; ++r) sum[r] = WarpSum(sum[r]);
   if (lane != 0) return;

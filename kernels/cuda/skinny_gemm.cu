@@ -7,7 +7,6 @@
 // The warps of a block split k and add their parts at the end.
 
 #include "kernels/cuda/device_math.cuh"
-#include "kernels/cuda/launch.h"
 #include "kernels/cuda/skinny_gemm.h"
 
 namespace penstock::kernels {
@@ -55,32 +54,21 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
     }
   };
   const int num_blocks = p.in_size / 32;
-  struct Group {
+  int block = warp;
+  for (; block + (kUnroll - 1) * kWarps < num_blocks; block += kUnroll * kWarps) {
     Quad w[kUnroll][2];
-  };
-  // Past the end of k: zeros.
-  const auto load = [&](int block, Group* group) {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const bool inside = block + u * kWarps < num_blocks;
       const __nv_bfloat16* from = weight + (block + u * kWarps) * 32;
-      group->w[u][0] = LoadWeights(from, valid[0] && inside);
-      group->w[u][1] = LoadWeights(from + eight_rows, valid[1] && inside);
+      w[u][0] = LoadWeights(from, valid[0]);
+      w[u][1] = LoadWeights(from + eight_rows, valid[1]);
     }
-  };
-  Group now;
-  Group next;
-  // Weights depend on nobody: the first are on their way before the kernel before has ended.
-  load(warp, &now);
-  AllowNext();
-  WaitForPrevious();
-  for (int block = warp; block < num_blocks; block += kUnroll * kWarps) {
-    load(block + kUnroll * kWarps, &next);
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      multiply(now.w[u][0], now.w[u][1], min(block + u * kWarps, num_blocks - 1) * 32);
-    }
-    now = next;
+    for (int u = 0; u < kUnroll; ++u) multiply(w[u][0], w[u][1], (block + u * kWarps) * 32);
+  }
+  for (; block < num_blocks; block += kWarps) {
+    const __nv_bfloat16* from = weight + block * 32;
+    multiply(LoadWeights(from, valid[0]), LoadWeights(from + eight_rows, valid[1]), block * 32);
   }
 
 #pragma unroll
@@ -112,8 +100,8 @@ template <int kTiles, int kUnroll>
 cudaError_t Launch(const SkinnyGemmParams& params, cudaStream_t stream) {
   static_assert(kWarps * kFeatures * (kTiles * 8 + 1) * 4 <= 48 * 1024);
   const int blocks = (params.out_size + kFeatures - 1) / kFeatures;
-  return LaunchDependent(SkinnyGemmKernel<kTiles, kUnroll>, dim3(blocks), kWarps * kWarpSize, 0,
-                         stream, params);
+  SkinnyGemmKernel<kTiles, kUnroll><<<blocks, kWarps * kWarpSize, 0, stream>>>(params);
+  return cudaGetLastError();
 }
 
 }  // namespace
@@ -125,7 +113,7 @@ cudaError_t LaunchSkinnyGemm(const SkinnyGemmParams& params, cudaStream_t stream
   }
   if (params.num_rows <= 8) return Launch<1, 4>(params, stream);
   if (params.num_rows <= 16) return Launch<2, 4>(params, stream);
-  if (params.num_rows <= 32) return Launch<4, 2>(params, stream);
+  if (params.num_rows <= 32) return Launch<4, 4>(params, stream);
   return Launch<8, 2>(params, stream);
 }
 

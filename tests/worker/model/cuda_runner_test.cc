@@ -271,7 +271,7 @@ INSTANTIATE_TEST_SUITE_P(Families, TinyModel,
                          ::testing::Values("llama", "llama_bias", "llama_linear", "llama_llama3",
                                            "llama_longrope", "llama_yarn", "mistral_window",
                                            "qwen2", "qwen3", "smollm"),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& family) { return family.param; });
 
 class LlamaTest : public ::testing::Test {
  protected:
