@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kLibraries[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
 
-constexpr size_t kMaxCandidates = 5;
+constexpr size_t kMaxCandidates = 8;
 constexpr int kTimedRuns = 2;
 
 // Out types, and what is fused.

@@ -3,7 +3,6 @@
 
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/gemv.h"
-#include "kernels/cuda/launch.h"
 
 namespace penstock::kernels {
 namespace {
@@ -41,21 +40,12 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   const int num_vectors = p.in_size / 8;
   float sum[kRows] = {};
   int v = lane;
-  Bf16x8 w[kUnroll];
-  const auto is_whole = [&] { return v + (kUnroll - 1) * kWarpSize < num_vectors; };
-  const auto load = [&] {
+  for (; v + (kUnroll - 1) * kWarpSize < num_vectors; v += kUnroll * kWarpSize) {
+    Bf16x8 w[kUnroll];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) w[u] = LoadStreaming(weight + v + u * kWarpSize);
-  };
-  // Weights depend on nobody: the first are on their way before the kernel before has ended.
-  if (is_whole()) load();
-  AllowNext();
-  WaitForPrevious();
-  while (is_whole()) {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) Accumulate<kRows>(w[u], p, v + u * kWarpSize, sum);
-    v += kUnroll * kWarpSize;
-    if (is_whole()) load();
   }
   for (; v < num_vectors; v += kWarpSize) Accumulate<kRows>(LoadStreaming(weight + v), p, v, sum);
 #pragma unroll
@@ -78,7 +68,8 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
 template <int kRows>
 cudaError_t Launch(const GemvParams& params, cudaStream_t stream) {
   const int blocks = (params.out_size + kWarps - 1) / kWarps;
-  return LaunchDependent(GemvKernel<kRows>, dim3(blocks), kWarps * kWarpSize, 0, stream, params);
+  GemvKernel<kRows><<<blocks, kWarps * kWarpSize, 0, stream>>>(params);
+  return cudaGetLastError();
 }
 
 }  // namespace

@@ -444,8 +444,13 @@ std::vector<std::vector<float>> TeacherForced(Driver& driver, Logits& logits,
   return rows;
 }
 
-// The committed streams are the f32 reference's choices. bf16 may choose otherwise only where the
-// two best are close.
+// The committed streams are the f32 reference's choices; bf16 chooses otherwise where the two best
+// are close. transformers' own bf16 run (its body, logits in f32) does so in 19 of the 1280 places,
+// at reference gaps of up to 0.221 (torch 2.15 on a CPU; with bf16 logits in 33). The bounds are
+// half as many again, and the gap's likewise, for it is the largest of a few.
+constexpr int kMostDifferent = 3 * 19 / 2 + 3;
+constexpr double kLargestGap = 1.5 * 0.221;
+
 TEST(SmolLm2, FollowsTheReferenceStreams) {
   SKIP_WITHOUT_GPU();
   const char* model = std::getenv("PENSTOCK_TEST_MODEL");
@@ -500,7 +505,8 @@ TEST(SmolLm2, FollowsTheReferenceStreams) {
   std::printf("SmolLM2: %d of %d argmax differ from f32, the largest reference gap %.4f\n",
               different, total, worst_gap);
   EXPECT_GT(total, 1000);
-  EXPECT_LT(worst_gap, 0.05);
+  EXPECT_LE(different, kMostDifferent);
+  EXPECT_LT(worst_gap, kLargestGap);
 }
 
 }  // namespace
