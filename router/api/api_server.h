@@ -87,7 +87,6 @@ class ApiServer {
   GenerationRegistry registry_;
   TextPool text_;
   std::atomic<bool> draining_ = false;
-  std::atomic<bool> was_ready_ = false;  // a worker has been ready before
   std::atomic<uint64_t> random_;
   mutable std::mutex mutex_;
   std::shared_ptr<const LoadedModel> model_;               // guarded by mutex_

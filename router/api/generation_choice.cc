@@ -55,6 +55,14 @@ void Generation::Choice::LeaveQueue(bool began) {
   owner_.context_.admission.Leave(static_cast<int64_t>(prompt_.ids.size()), began, NowNs());
 }
 
+// A resumption says it again; the first one is what the client's request met.
+void Generation::Choice::OnStarted(const GenerationStart& start) {
+  if (cached_tokens_.has_value()) return;
+  cached_tokens_ = start.cached_tokens;
+  queue_seconds_ = start.queue_seconds;
+  prefill_seconds_ = start.prefill_seconds;
+}
+
 void Generation::Choice::OnToken(int32_t token_id, int32_t index) {
   if (done_) return;
   const int64_t now = NowNs();
@@ -145,9 +153,9 @@ void Generation::Choice::TakeFinish(GenerationFinish finish) {
     default:
       break;
   }
-  cached_tokens_ = finish.cached_tokens;
-  queue_seconds_ = finish.queue_seconds;
-  prefill_seconds_ = finish.prefill_seconds;
+  OnStarted({.cached_tokens = finish.cached_tokens,
+             .queue_seconds = finish.queue_seconds,
+             .prefill_seconds = finish.prefill_seconds});
   const std::string text = output_.Finish(finish);
   if (owner_.streaming()) {
     Begin();

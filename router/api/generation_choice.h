@@ -26,6 +26,7 @@ class Generation::Choice final : public GenerationSink {
   void Abandon(std::string_view reason);
 
   void OnAccepted() override { owner_.ChoiceAccepted(); }
+  void OnStarted(const GenerationStart& start) override;
   void OnLogprobs(GenerationLogprobs logprobs) override { logprobs_ = std::move(logprobs); }
   void OnToken(int32_t token_id, int32_t index) override;
   void OnStepEnd() override { owner_.Flush(); }

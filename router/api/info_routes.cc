@@ -25,11 +25,12 @@ void WriteModel(const std::string& name, const ServedModel& model, JsonWriter& j
 
 }  // namespace
 
-// Alive. Not so when workers were there and all of them are gone: then nothing can be served.
+// Alive: 200 while loading and while draining. Not so when workers were there and all of them are
+// gone: an orchestrator that looks at nothing else must see that.
 void ApiServer::Health(const CallPtr& call) {
-  const bool ready = pool_.ready();
-  if (ready) was_ready_ = true;
-  if (ready || !was_ready_ || draining_) return Reply(*call, {.body = R"({"status":"ok"})"});
+  if (pool_.ready() || !pool_.was_ready() || draining_) {
+    return Reply(*call, {.body = R"({"status":"ok"})"});
+  }
   ReplyError(*call, {.status = 503, .message = NotReadyReason(), .code = "not_ready"});
 }
 
@@ -40,7 +41,6 @@ void ApiServer::Ready(const CallPtr& call) {
   if (model() == nullptr || !pool_.ready()) {
     return ReplyError(*call, {.status = 503, .message = NotReadyReason(), .code = "not_ready"});
   }
-  was_ready_ = true;
   Reply(*call, {.body = R"({"status":"ready"})"});
 }
 

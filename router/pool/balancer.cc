@@ -24,6 +24,7 @@ absl::StatusOr<BalancePolicy> ParseBalancePolicy(std::string_view name) {
 }
 
 void Balancer::SetReady(Ports ports) {
+  if (!ports.empty()) was_ready_ = true;
   auto next = std::make_shared<const Ports>(std::move(ports));
   std::lock_guard<std::mutex> lock(mutex_);
   ready_.swap(next);

@@ -31,12 +31,14 @@ class Balancer {
   std::shared_ptr<WorkerPort> Pick(const WorkerLoad* avoid = nullptr);
   bool Has(const WorkerLoad* worker) const;
   bool any_ready() const { return !snapshot()->empty(); }
+  bool was_ready() const { return was_ready_; }
 
  private:
   std::shared_ptr<const Ports> snapshot() const;
 
   const BalancePolicy policy_;
   std::atomic<uint64_t> turn_ = 0;
+  std::atomic<bool> was_ready_ = false;
   mutable std::mutex mutex_;
   std::shared_ptr<const Ports> ready_ = std::make_shared<Ports>();  // guarded by mutex_
 };

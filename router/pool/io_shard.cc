@@ -54,6 +54,7 @@ void IoShard::Cancel(uint64_t id) {
   if (it == streams_.end()) return;
   const std::unique_ptr<Stream> stream = std::move(it->second);
   streams_.erase(it);
+  ++erased_;
   if (stream->port.get() != nullptr) stream->port.get()->Cancel(id);
 }
 
@@ -72,17 +73,22 @@ IoShard::Stream* IoShard::Find(uint64_t id, uint64_t session) {
 void IoShard::Deliver(ShardBatch& batch) {
   ++batch_;
   touched_.clear();
+  const uint64_t erased = erased_;
   for (const uint64_t id : batch.accepted) {
     Stream* stream = Find(id, batch.session);
     if (stream == nullptr || std::exchange(stream->accepted, true)) continue;
     stream->sink->OnAccepted();
   }
+  for (const auto& [id, start] : batch.started) {
+    if (Stream* stream = Find(id, batch.session)) stream->sink->OnStarted(start);
+  }
   for (auto& [id, logprobs] : batch.logprobs) {
     if (Stream* stream = Find(id, batch.session)) stream->logprobs.push_back(std::move(logprobs));
   }
   for (const ShardBatch::Token& token : batch.tokens) DeliverToken(token, batch.session);
-  for (const uint64_t id : touched_) {
-    if (Stream* stream = Find(id, batch.session)) stream->sink->OnStepEnd();
+  for (const auto& [id, seen] : touched_) {
+    Stream* stream = erased_ == erased ? seen : Find(id, batch.session);
+    if (stream != nullptr) stream->sink->OnStepEnd();
   }
   for (auto& [id, finish] : batch.finished) {
     Stream* stream = Find(id, batch.session);
@@ -104,7 +110,7 @@ void IoShard::DeliverToken(const ShardBatch::Token& token, uint64_t session) {
                 Internal("the worker skipped from output token %d to %d", expected, token.index));
   }
   stream->emitted.push_back(token.token_id);
-  if (std::exchange(stream->last_batch, batch_) != batch_) touched_.push_back(token.id);
+  if (std::exchange(stream->last_batch, batch_) != batch_) touched_.emplace_back(token.id, stream);
   if (!stream->logprobs.empty()) {
     DeliverLogprobs(token.id, stream, token.index);
     stream = Find(token.id, session);
@@ -127,6 +133,7 @@ void IoShard::Finish(uint64_t id, GenerationFinish finish) {
   const auto it = streams_.find(id);
   const std::unique_ptr<Stream> stream = std::move(it->second);
   streams_.erase(it);
+  ++erased_;
   stream->port = PortLease();
   stream->sink->OnFinish(std::move(finish));
 }

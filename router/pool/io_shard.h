@@ -25,6 +25,7 @@ struct ShardBatch {
   };
   uint64_t session = 0;  // WorkerPort::serial
   std::vector<uint64_t> accepted;
+  std::vector<std::pair<uint64_t, GenerationStart>> started;
   std::vector<std::pair<uint64_t, GenerationLogprobs>> logprobs;
   std::vector<Token> tokens;
   std::vector<std::pair<uint64_t, GenerationFinish>> finished;
@@ -73,7 +74,9 @@ class IoShard : public std::enable_shared_from_this<IoShard> {
   const std::shared_ptr<Balancer> balancer_;
   uint64_t next_ = 1;
   uint64_t batch_ = 0;
-  std::vector<uint64_t> touched_;  // streams that got tokens in the batch being delivered
+  // Streams that got tokens in the batch being delivered; a pointer holds while none was erased.
+  std::vector<std::pair<uint64_t, Stream*>> touched_;
+  uint64_t erased_ = 0;
   boost::unordered_flat_map<uint64_t, std::unique_ptr<Stream>> streams_;
 };
 

@@ -33,6 +33,13 @@ struct GenerationLogprobs {
   std::vector<GenerationLogprob> top;  // the sampled token first
 };
 
+// What the worker says with the first token.
+struct GenerationStart {
+  int32_t cached_tokens = 0;
+  double queue_seconds = 0;
+  double prefill_seconds = 0;
+};
+
 enum class GenerationEnd { kEos, kStopId, kLength, kCancelled, kDeadline, kError };
 
 struct GenerationFinish {
@@ -49,13 +56,15 @@ struct GenerationFinish {
   int32_t preemptions = 0;
 };
 
-// Receives one choice's events, in order, on its io thread: OnAccepted once, then tokens (logprobs
-// of a token come before it), then OnFinish once, after which the sink is never called again. A
-// request that is refused gets OnFinish with kError and no OnAccepted.
+// Receives one choice's events, in order, on its io thread: OnAccepted once, OnStarted once (again
+// when another worker resumes it), then tokens (logprobs of a token come before it), then OnFinish
+// once, after which the sink is never called again. A request that is refused gets OnFinish with
+// kError and no OnAccepted.
 class GenerationSink {
  public:
   virtual ~GenerationSink() = default;
   virtual void OnAccepted() = 0;
+  virtual void OnStarted(const GenerationStart& start) = 0;
   virtual void OnLogprobs(GenerationLogprobs logprobs) = 0;
   virtual void OnToken(int32_t token_id, int32_t index) = 0;
   // After the last OnToken of one engine step: write what is rendered.
@@ -154,6 +163,8 @@ class WorkerPool {
   virtual std::shared_ptr<const ServedModel> model() const = 0;
   virtual std::vector<WorkerStatus> workers() const = 0;
   virtual bool ready() const = 0;
+  // Whether a worker has been ready at any time.
+  virtual bool was_ready() const = 0;
 };
 
 }  // namespace penstock

@@ -81,6 +81,13 @@ void Fill(const v1::SessionDown& message, Batches* batches) {
   for (const v1::Accepted& accepted : message.accepted()) {
     batches->Of(accepted.request_id()).accepted.push_back(accepted.request_id());
   }
+  for (const v1::Started& started : message.started()) {
+    batches->Of(started.request_id())
+        .started.emplace_back(started.request_id(),
+                              GenerationStart{.cached_tokens = started.cached_tokens(),
+                                              .queue_seconds = started.queue_seconds(),
+                                              .prefill_seconds = started.prefill_seconds()});
+  }
   const v1::Step& step = message.step();
   // A short column of a broken worker must not be read past its end.
   const int tokens = std::min({step.request_id_size(), step.token_id_size(), step.index_size()});

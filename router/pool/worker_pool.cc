@@ -164,6 +164,7 @@ class GrpcWorkerPool final : public WorkerPool {
     return result;
   }
   bool ready() const override { return hub_->balancer().any_ready(); }
+  bool was_ready() const override { return hub_->balancer().was_ready(); }
 
  private:
   void Keep() {

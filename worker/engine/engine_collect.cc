@@ -73,7 +73,13 @@ void EngineLoop::TakeTokens(Sequence* s, const StepOutput& output, const RowOutp
   CHECK(out.token_end == out.token_begin + 1);  // several tokens a row: with speculation
   const TokenId token = output.tokens[static_cast<size_t>(out.token_begin)];
   CHECK(token >= 0 && token < limits_.vocab_size);
-  if (s->first_token_ns == 0) s->first_token_ns = now_ns_;
+  if (s->first_token_ns == 0) {
+    s->first_token_ns = now_ns_;
+    EventsOf(s)->started.push_back({.id = s->id,
+                                    .cached_tokens = s->cached_tokens,
+                                    .queue_ns = s->start_ns - s->arrival_ns,
+                                    .prefill_ns = now_ns_ - s->start_ns});
+  }
   s->tokens.push_back(token);
   ++report_.stats.generation_tokens;
   EventsOf(s)->tokens.push_back({s->id, token, s->num_output() - 1});

@@ -7,9 +7,9 @@ namespace penstock {
 namespace {
 
 size_t BytesOf(const StepEvents& events) {
-  size_t bytes = events.accepted.size() * sizeof(RequestId) +
-                 events.tokens.size() * sizeof(TokenEvent) +
-                 events.finished.size() * sizeof(FinishEvent);
+  size_t bytes =
+      events.accepted.size() * sizeof(RequestId) + events.started.size() * sizeof(StartEvent) +
+      events.tokens.size() * sizeof(TokenEvent) + events.finished.size() * sizeof(FinishEvent);
   for (const LogprobEvent& event : events.logprobs) {
     bytes += sizeof(event) + event.logprobs.size() * sizeof(TokenLogprob);
   }
@@ -44,6 +44,7 @@ void Mailbox::OnEvents(StepEvents* events) {
     } else {
       gathered_.step = events->step;
       MoveBehind(&events->accepted, &gathered_.accepted);
+      MoveBehind(&events->started, &gathered_.started);
       MoveBehind(&events->tokens, &gathered_.tokens);
       MoveBehind(&events->logprobs, &gathered_.logprobs);
       MoveBehind(&events->finished, &gathered_.finished);

@@ -49,6 +49,14 @@ struct FinishEvent {
   int32_t preemptions = 0;
 };
 
+// With a request's first token.
+struct StartEvent {
+  RequestId id{};
+  int32_t cached_tokens = 0;
+  int64_t queue_ns = 0;
+  int64_t prefill_ns = 0;
+};
+
 struct TokenEvent {
   RequestId id{};
   TokenId token = 0;
@@ -66,6 +74,7 @@ struct LogprobEvent {
 struct StepEvents {
   uint64_t step = 0;
   std::vector<RequestId> accepted;
+  std::vector<StartEvent> started;  // their first tokens are in the same batch
   std::vector<TokenEvent> tokens;
   std::vector<LogprobEvent> logprobs;
   std::vector<FinishEvent> finished;
@@ -75,6 +84,7 @@ struct StepEvents {
   }
   void Clear() {
     accepted.clear();
+    started.clear();
     tokens.clear();
     logprobs.clear();
     finished.clear();

@@ -61,6 +61,13 @@ void PackFinish(const FinishEvent& event, v1::Finish* out) {
 
 void PackEvents(const StepEvents& events, v1::SessionDown* out) {
   for (const RequestId id : events.accepted) out->add_accepted()->set_request_id(Value(id));
+  for (const StartEvent& start : events.started) {
+    v1::Started* started = out->add_started();
+    started->set_request_id(Value(start.id));
+    started->set_cached_tokens(start.cached_tokens);
+    started->set_queue_seconds(Seconds(start.queue_ns));
+    started->set_prefill_seconds(Seconds(start.prefill_ns));
+  }
   if (!events.tokens.empty()) {
     v1::Step* step = out->mutable_step();
     step->set_step(events.step);

@@ -75,9 +75,11 @@ class ScriptedPool final : public WorkerPool {
     return {{.address = "one", .ready = is_ready, .reason = is_ready ? "" : "gone"}};
   }
   bool ready() const override { return is_ready; }
+  bool was_ready() const override { return has_been_ready; }
 
   std::vector<std::shared_ptr<Request>> requests;
   bool is_ready = true;
+  bool has_been_ready = false;
 
  private:
   class Handle final : public GenerationHandle {

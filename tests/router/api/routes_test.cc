@@ -133,7 +133,7 @@ TEST_F(RoutesTest, Cors) {
             "");
 }
 
-// Field case 69: liveness and readiness.
+// Field cases 57 and 69: liveness and readiness. Nobody has to ask for /health to notice the loss.
 TEST_F(RoutesTest, ReadyFollowsModelWorkersAndDrain) {
   pool_.is_ready = false;
   Make({});
@@ -142,14 +142,17 @@ TEST_F(RoutesTest, ReadyFollowsModelWorkersAndDrain) {
   EXPECT_EQ(Call("GET", "/v1/models").status, 503);
   Load();
   EXPECT_EQ(Call("GET", "/ready").status, 503);
-  pool_.is_ready = true;
+  EXPECT_EQ(Call("GET", "/health").status, 200) << "no worker was ready yet";
+  pool_.is_ready = pool_.has_been_ready = true;
   EXPECT_EQ(Call("GET", "/ready").status, 200);
+  EXPECT_EQ(Call("GET", "/health").status, 200);
   pool_.is_ready = false;
+  EXPECT_EQ(Call("GET", "/ready").status, 503);
   const HttpResponse lost = Call("GET", "/health");
   EXPECT_EQ(lost.status, 503) << "all workers are gone";
   EXPECT_NE(lost.body.find("one: gone"), std::string::npos);
-  pool_.is_ready = true;
   server_->BeginDrain();
+  EXPECT_EQ(Call("GET", "/health").status, 200) << "shutting down is no fault";
   EXPECT_EQ(Call("GET", "/ready").status, 503);
   const HttpResponse refused = Call("POST", "/v1/chat/completions", {}, "{}");
   EXPECT_EQ(refused.status, 503);

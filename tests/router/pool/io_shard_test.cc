@@ -63,6 +63,9 @@ class FakePort final : public WorkerPort {
 class RecordingSink final : public GenerationSink {
  public:
   void OnAccepted() override { log.push_back("accepted"); }
+  void OnStarted(const GenerationStart& start) override {
+    log.push_back("started " + std::to_string(start.cached_tokens));
+  }
   void OnLogprobs(GenerationLogprobs logprobs) override {
     log.push_back("logprobs " + std::to_string(logprobs.index));
   }
@@ -118,11 +121,12 @@ TEST_F(IoShardTest, EventsArriveInOrderAndTheCountEndsWithTheRequest) {
   EXPECT_EQ(id >> 56, 5u) << "the top byte names the io thread";
   EXPECT_EQ(a_->in_flight(), 1);
   Deliver(*a_, {.accepted = {id}});
-  Deliver(*a_, {.logprobs = {{id, {.index = 0}}, {id, {.index = 1}}},
+  Deliver(*a_, {.started = {{id, {.cached_tokens = 4}}},
+                .logprobs = {{id, {.index = 0}}, {id, {.index = 1}}},
                 .tokens = {{id, 70, 0}, {id, 71, 1}},
                 .finished = {{id, {.reason = GenerationEnd::kEos, .stop_id = 71}}}});
-  EXPECT_THAT(sink.log,
-              ElementsAre("accepted", "logprobs 0", "0:70", "logprobs 1", "1:71", "end", "finish"));
+  EXPECT_THAT(sink.log, ElementsAre("accepted", "started 4", "logprobs 0", "0:70", "logprobs 1",
+                                    "1:71", "end", "finish"));
   EXPECT_EQ(sink.last.stop_id, 71);
   EXPECT_EQ(a_->in_flight(), 0);
   EXPECT_EQ(shard_->size(), 0u);

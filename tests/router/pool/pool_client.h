@@ -97,6 +97,10 @@ class PoolCall final : public GenerationSink {
     std::lock_guard<std::mutex> lock(mutex_);
     return ids_;
   }
+  std::vector<GenerationStart> starts() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return starts_;
+  }
   bool accepted() {
     std::lock_guard<std::mutex> lock(mutex_);
     return accepted_ > 0;
@@ -105,6 +109,12 @@ class PoolCall final : public GenerationSink {
   void OnAccepted() override {
     std::lock_guard<std::mutex> lock(mutex_);
     EXPECT_EQ(++accepted_, 1);
+  }
+  void OnStarted(const GenerationStart& start) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    EXPECT_EQ(accepted_, 1);
+    EXPECT_TRUE(ids_.empty() || !starts_.empty()) << "before the first token";
+    starts_.push_back(start);
   }
   void OnLogprobs(GenerationLogprobs logprobs) override {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -133,6 +143,7 @@ class PoolCall final : public GenerationSink {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<int32_t> ids_;
+  std::vector<GenerationStart> starts_;
   int accepted_ = 0;
   int logprobs_ = 0;
   bool finished_ = false;

@@ -115,6 +115,24 @@ TEST_F(PoolTest, LearnsTheModelAndStreams) {
   ASSERT_TRUE(Eventually([&] { return pool_->workers()[0].generation_tokens >= 30; }));
 }
 
+// A router that ends an answer itself has nothing but this to report.
+TEST_F(PoolTest, TheFirstTokenComesWithWhatWasCached) {
+  const LocalWorker worker(Socket(0));
+  MakePool(1);
+  WaitReady(1);
+  GenerationRequest request = Request(3);
+  request.prompt_ids.assign(200, 9);
+  for (const bool again : {false, true}) {
+    PoolCall call(*pool_, io_, request);
+    const GenerationFinish& finish = call.WaitForFinish();
+    ASSERT_EQ(call.starts().size(), 1u);
+    EXPECT_EQ(call.starts()[0].cached_tokens, finish.cached_tokens);
+    EXPECT_EQ(call.starts()[0].queue_seconds, finish.queue_seconds);
+    EXPECT_EQ(call.starts()[0].prefill_seconds, finish.prefill_seconds);
+    EXPECT_EQ(finish.cached_tokens > 0, again);
+  }
+}
+
 TEST_F(PoolTest, SeveralIoThreadsShareOneSession) {
   const LocalWorker worker(Socket(0), {.fake = {}});
   MakePool(1);
