@@ -96,7 +96,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   int64_t deadline_ns_ = 0;        // of the current read phase
   int64_t write_progress_ns_ = 0;  // last time a byte was accepted
-  int64_t last_event_ns_ = 0;      // last byte of a stream
+  int64_t last_event_ns_ = 0;      // when a sweep last saw that a stream had said something
+  bool wrote_event_ = false;       // since the last sweep
 };
 
 // Handed to handlers; outlives its connection harmlessly.

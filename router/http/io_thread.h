@@ -35,6 +35,7 @@ class IoThread final : public IoExecutor {
   const HttpHooks& hooks() const { return hooks_; }
   boost::asio::io_context& context() { return context_; }
   std::vector<char>& scratch() { return scratch_; }
+  std::string& frame() { return frame_; }  // for putting one write together
   // "Date: ..." of the current second.
   std::string_view date(int64_t now_ns);
   bool keep_alive() const { return keep_alive_; }
@@ -51,6 +52,7 @@ class IoThread final : public IoExecutor {
   boost::asio::steady_timer timer_;
   boost::unordered_flat_set<std::shared_ptr<Connection>> connections_;
   std::vector<char> scratch_ = std::vector<char>(64 << 10);
+  std::string frame_;
   std::string date_;
   int64_t date_second_ = -1;
   bool keep_alive_ = true;
