@@ -42,7 +42,8 @@ class ModelTextAdapter final : public ServedText {
   absl::StatusOr<std::vector<int32_t>> EncodeChat(const RequestedChat& chat,
                                                   bool add_special) const override {
     ASSIGN_OR_RETURN(const std::shared_ptr<const ChatTemplate> chat_template,
-                     templates_.For(false));
+                     chat.chat_template.empty() ? templates_.For(false)
+                                                : ChatTemplate::Compile(chat.chat_template));
     ChatInput input;
     input.messages = chat.messages;
     input.documents = chat.documents;

@@ -24,6 +24,8 @@ struct RawFlags {
   std::string metrics_auth = "auto";
   std::string log_level = "info";
   std::vector<std::string> origins, methods, headers;
+  std::string override_generation_config;
+  std::string chat_template_kwargs;
   double sse_keep_alive_s = 15;
   double keep_alive_s = 75;
   double write_timeout_s = 60;
@@ -89,6 +91,13 @@ void AddModelFlags(CLI::App& app, RouterOptions& options, RawFlags& raw) {
   app.add_option("--generation-config", raw.generation_config,
                  "Sampling defaults: auto (the model's) or vllm (neutral)")
       ->check(CLI::IsMember({"auto", "vllm"}));
+  app.add_option("--override-generation-config", raw.override_generation_config,
+                 "Sampling defaults that win over the model's, as JSON: {\"temperature\": 0.5}");
+  app.add_option("--default-chat-template-kwargs", raw.chat_template_kwargs,
+                 "Template variables of requests that do not set them, as JSON: "
+                 "{\"enable_thinking\": false}");
+  app.add_flag("--trust-request-chat-template", options.api.trust_request_chat_template,
+               "Requests may bring a chat template of their own");
   app.add_option("--max-logprobs", options.api.max_logprobs,
                  "Most log probabilities per token; -1 = the whole vocabulary")
       ->check(CLI::Range(-1, 1 << 20));
@@ -203,6 +212,59 @@ absl::StatusOr<std::vector<std::string>> ParseList(const char* flag,
   return items;
 }
 
+// An empty text is an empty object.
+absl::StatusOr<Json> ParseObject(const char* flag, const std::string& text) {
+  if (text.empty()) return Json(Json::Object{});
+  absl::StatusOr<Json> object = Json::Parse(text, {.reject_duplicate_keys = true});
+  if (!object.ok() || !object->is_object()) {
+    return InvalidArgument("%s: %s is not a JSON object", flag, text);
+  }
+  return object;
+}
+
+// The sampling parameters among generation_config.json's, with the ranges of requests.
+absl::StatusOr<GenerationDefaults> ParseGenerationOverrides(const std::string& text) {
+  constexpr char kFlag[] = "--override-generation-config";
+  ASSIGN_OR_RETURN(const Json object, ParseObject(kFlag, text));
+  GenerationDefaults result;
+  struct Key {
+    std::string_view name;
+    std::optional<double>* real;
+    std::optional<int64_t>* whole;
+    double min, max;
+  };
+  constexpr double kMost = 1 << 30;
+  const std::vector<Key> keys = {
+      {"temperature", &result.temperature, nullptr, 0, 2},
+      {"top_p", &result.top_p, nullptr, 0, 1},
+      {"top_k", nullptr, &result.top_k, -1, kMost},
+      {"min_p", &result.min_p, nullptr, 0, 1},
+      {"repetition_penalty", &result.repetition_penalty, nullptr, 1e-6, kMost},
+      {"max_new_tokens", nullptr, &result.max_new_tokens, 1, kMost},
+  };
+  for (const JsonMember& member : object.as_object()) {
+    const auto key =
+        std::find_if(keys.begin(), keys.end(), [&](const Key& k) { return k.name == member.key; });
+    if (key == keys.end()) {
+      return InvalidArgument(
+          "%s: %s is not one of temperature, top_p, top_k, min_p, repetition_penalty and "
+          "max_new_tokens",
+          kFlag, member.key);
+    }
+    const Json& value = member.value;
+    const std::optional<double> number = value.ToDouble();
+    const bool is_kind = key->whole == nullptr || value.is_integer();
+    if (!is_kind || !number.has_value() || *number < key->min || *number > key->max) {
+      return InvalidArgument("%s: %s must be %s from %g to %g, got %s", kFlag, member.key,
+                             key->whole != nullptr ? "an integer" : "a number", key->min, key->max,
+                             value.Dump());
+    }
+    if (key->whole != nullptr) *key->whole = value.ToInt64();
+    if (key->real != nullptr) *key->real = number;
+  }
+  return result;
+}
+
 bool IsLoopback(const RouterOptions& options) {
   const std::string& host = options.http.host;
   return !options.http.uds.empty() || host == "localhost" || host == "::1" ||
@@ -248,6 +310,10 @@ absl::Status Resolve(const RawFlags& raw, RouterOptions* options) {
   options->api.version = kVersion;
   options->api.clamp_overflow = raw.overflow == "clamp";
   options->api.model_defaults = raw.generation_config == "auto";
+  ASSIGN_OR_RETURN(options->api.generation_overrides,
+                   ParseGenerationOverrides(raw.override_generation_config));
+  ASSIGN_OR_RETURN(options->api.chat_template_kwargs,
+                   ParseObject("--default-chat-template-kwargs", raw.chat_template_kwargs));
   options->api.processed_logprobs = raw.logprobs_mode == "processed_logprobs";
   options->api.vllm_metrics = raw.vllm_metrics == "on";
   options->api.request_timeout_ms = Milliseconds(raw.request_timeout_s).count();

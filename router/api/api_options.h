@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "common/json/json.h"
+#include "common/text/model_text.h"
 #include "router/api/admission.h"
 #include "router/http/request_parser.h"
 
@@ -30,6 +32,9 @@ struct ApiOptions {
   int32_t max_logprobs = 20;
   bool clamp_overflow = true;  // a max_tokens that does not fit: clamped, or refused
   bool model_defaults = true;  // sampling defaults of the model's generation_config.json
+  GenerationDefaults generation_overrides;  // win over the model's
+  Json chat_template_kwargs;  // template variables that a request may replace: an object, or null
+  bool trust_request_chat_template = false;
   bool processed_logprobs = false;
   bool trust_user_special_tokens = false;
   AdmissionLimits admission;

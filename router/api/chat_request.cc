@@ -42,14 +42,22 @@ void ReadChatLogprobs(FieldReader& reader, const FieldLimits& limits, SamplingFi
 }
 
 // Shared by chat and /tokenize.
-ApiOr<RequestedChat> ReadChat(FieldReader& reader) {
+ApiOr<RequestedChat> ReadChat(FieldReader& reader, const ChatRules& rules) {
   RequestedChat input;
+  if (reader.Get("chat_template") != nullptr) {
+    if (!rules.trust_chat_template) {
+      return BadField("chat_template",
+                      "Chat template is passed with request, but --trust-request-chat-template "
+                      "is not set. Refused request with untrusted chat template.");
+    }
+    input.chat_template = reader.String("chat_template").value_or("");
+  }
   const Json* messages = reader.Get("messages");
   if (messages == nullptr) return BadField("messages", "messages is required");
   ApiOr<Json> normalized = NormalizeMessages(*messages);
   if (!normalized.ok()) return normalized.error();
   input.messages = std::move(normalized.value());
-  input.kwargs = Json::Object{};
+  input.kwargs = rules.default_kwargs.is_object() ? rules.default_kwargs : Json(Json::Object{});
   if (const Json* documents = reader.Get("documents")) {
     if (!documents->is_array()) {
       return BadField("documents", "documents must be a list, got " + ShowValue(*documents));
@@ -103,7 +111,8 @@ ApiOr<Json> ParseBody(std::string_view body) {
   return *std::move(parsed);
 }
 
-ApiOr<ChatRequest> ParseChatRequest(const Json& body, const FieldLimits& limits) {
+ApiOr<ChatRequest> ParseChatRequest(const Json& body, const FieldLimits& limits,
+                                    const ChatRules& rules) {
   ChatRequest request;
   FieldReader reader(body);
   ReadSamplingFields(reader, limits, &request.fields);
@@ -111,13 +120,13 @@ ApiOr<ChatRequest> ParseChatRequest(const Json& body, const FieldLimits& limits)
   ReadChatLogprobs(reader, limits, &request.fields);
   RefuseUnsupported(reader, Endpoint::kChat);
   if (!reader.ok()) return reader.error();
-  ApiOr<RequestedChat> input = ReadChat(reader);
+  ApiOr<RequestedChat> input = ReadChat(reader, rules);
   if (!input.ok()) return input.error();
   request.input = std::move(input.value());
   return request;
 }
 
-ApiOr<TokenizeRequest> ParseTokenizeRequest(const Json& body) {
+ApiOr<TokenizeRequest> ParseTokenizeRequest(const Json& body, const ChatRules& rules) {
   TokenizeRequest request;
   FieldReader reader(body);
   request.model = reader.String("model").value_or("");
@@ -137,7 +146,7 @@ ApiOr<TokenizeRequest> ParseTokenizeRequest(const Json& body) {
     if (tools != nullptr && !(tools->is_array() && tools->as_array().empty())) {
       return NotSupported("tools", "`tools` (tool calling)");
     }
-    ApiOr<RequestedChat> input = ReadChat(reader);
+    ApiOr<RequestedChat> input = ReadChat(reader, rules);
     if (!input.ok()) return input.error();
     request.input = std::move(input.value());
   }

@@ -155,7 +155,7 @@ void ApiServer::Tokenize(const CallPtr& call) {
     ApiOr<Json> body =
         ReadJsonBody(request.header("content-encoding"), std::move(request.body), options_);
     if (!body.ok()) return body.error();
-    ApiOr<TokenizeRequest> parsed = ParseTokenizeRequest(body.value());
+    ApiOr<TokenizeRequest> parsed = ParseTokenizeRequest(body.value(), ChatRulesOf(options_));
     if (!parsed.ok()) return parsed.error();
     const TokenizeRequest& wanted = parsed.value();
     if (auto error = CheckModelName(wanted.model, options_, *loaded->served)) return *error;
@@ -165,9 +165,7 @@ void ApiServer::Tokenize(const CallPtr& call) {
             ? loaded->text->EncodeChat(*chat, wanted.add_special_tokens)
             : loaded->text->Encode(std::get<std::string>(wanted.input), wanted.add_special_tokens);
     if (!ids.ok()) {
-      ApiError error = FromStatus(ids.status(), chat != nullptr ? "messages" : "prompt");
-      if (absl::IsFailedPrecondition(ids.status())) error.status = 400;
-      return error;
+      return TextError(ids.status(), chat != nullptr ? "messages" : "prompt");
     }
     std::string out;
     JsonWriter json(&out);

@@ -13,16 +13,31 @@
 namespace penstock {
 namespace {
 
-ApiError TextError(const absl::Status& status, const std::string& param) {
-  ApiError error = FromStatus(status, param);
-  if (absl::IsFailedPrecondition(status)) error.status = 400;
-  return error;
+// A template that costs too much will cost too much again: not a 429, which clients retry.
+bool IsRequestsFault(const absl::Status& status) {
+  return absl::IsFailedPrecondition(status) || absl::IsResourceExhausted(status);
 }
 
 FieldLimits LimitsOf(const ApiOptions& options, const ServedModel& model) {
   return {.vocab_size = model.vocab_size,
           .max_choices = options.admission.max_requests,
           .max_logprobs = options.max_logprobs};
+}
+
+GenerationDefaults DefaultsOf(const ApiOptions& options, const ServedText& text) {
+  GenerationDefaults defaults;
+  if (options.model_defaults) defaults = text.defaults();
+  const auto override = [](auto* value, const auto& by) {
+    if (by.has_value()) *value = by;
+  };
+  const GenerationDefaults& by = options.generation_overrides;
+  override(&defaults.temperature, by.temperature);
+  override(&defaults.top_p, by.top_p);
+  override(&defaults.top_k, by.top_k);
+  override(&defaults.min_p, by.min_p);
+  override(&defaults.repetition_penalty, by.repetition_penalty);
+  override(&defaults.max_new_tokens, by.max_new_tokens);
+  return defaults;
 }
 
 // Turns one prompt into ids and checks that it fits.
@@ -51,7 +66,7 @@ class PromptBuilder {
                        .max_tokens = fields_.max_tokens,
                        .clamp = options_.clamp_overflow,
                        .prompt_param = param_};
-    if (options_.model_defaults) budget.model_default = model_.text->defaults().max_new_tokens;
+    budget.model_default = DefaultsOf(options_, *model_.text).max_new_tokens;
     ApiOr<int32_t> tokens = OutputTokens(budget);
     if (!tokens.ok()) return tokens.error();
     prompt.max_tokens = tokens.value();
@@ -88,7 +103,8 @@ std::string EchoedMessage(const RequestedChat& input) {
 
 std::optional<ApiError> PrepareChat(const Json& body, const ApiOptions& options,
                                     PreparedRequest* out) {
-  ApiOr<ChatRequest> parsed = ParseChatRequest(body, LimitsOf(options, *out->model->served));
+  ApiOr<ChatRequest> parsed =
+      ParseChatRequest(body, LimitsOf(options, *out->model->served), ChatRulesOf(options));
   if (!parsed.ok()) return parsed.error();
   ChatRequest& request = parsed.value();
   out->fields = std::move(request.fields);
@@ -135,8 +151,7 @@ std::optional<ApiError> PrepareCompletion(const Json& body, const ApiOptions& op
 
 void FillSampling(const ApiOptions& options, uint64_t random, PreparedRequest* out) {
   const SamplingFields& fields = out->fields;
-  GenerationDefaults defaults;
-  if (options.model_defaults) defaults = out->model->text->defaults();
+  const GenerationDefaults defaults = DefaultsOf(options, *out->model->text);
   GenerationRequest& submit = out->submit;
   const auto pick = [](const auto& asked, const auto& fallback, auto neutral) {
     return asked.value_or(fallback.value_or(neutral));
@@ -191,6 +206,17 @@ std::string MakeRequestId(const PrepareInput& input, const SamplingFields& field
 }
 
 }  // namespace
+
+ApiError TextError(const absl::Status& status, const std::string& param) {
+  ApiError error = FromStatus(status, param);
+  if (!IsRequestsFault(status)) return error;
+  return ApiError{.message = error.message, .param = error.param};
+}
+
+ChatRules ChatRulesOf(const ApiOptions& options) {
+  return {.trust_chat_template = options.trust_request_chat_template,
+          .default_kwargs = options.chat_template_kwargs};
+}
 
 std::vector<std::string> ServedNames(const ApiOptions& options, const ServedModel& model) {
   if (!options.served_names.empty()) return options.served_names;

@@ -47,6 +47,9 @@ struct PreparedRequest {
 
 ApiOr<PreparedRequest> Prepare(PrepareInput input, const ApiOptions& options);
 
+// What the text side said of a request's prompt, for the client.
+ApiError TextError(const absl::Status& status, const std::string& param);
+ChatRules ChatRulesOf(const ApiOptions& options);
 // Names that requests may use for this model; the first one is shown.
 std::vector<std::string> ServedNames(const ApiOptions& options, const ServedModel& model);
 // 404 model_not_found unless the name (or none) is served.

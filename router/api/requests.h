@@ -20,18 +20,26 @@ ApiOr<Json> ParseBody(std::string_view body);
 
 // What a chat template is rendered from.
 struct RequestedChat {
-  Json messages;   // normalised, a non-empty array
-  Json documents;  // an array of objects, or null
-  Json kwargs;     // an object: further template variables (enable_thinking, ...)
+  Json messages;              // normalised, a non-empty array
+  Json documents;             // an array of objects, or null
+  Json kwargs;                // an object: further template variables (enable_thinking, ...)
+  std::string chat_template;  // the request's own, instead of the model's; or empty
   bool add_generation_prompt = true;
   bool continue_final_message = false;
+};
+
+// What the operator decided about templates.
+struct ChatRules {
+  bool trust_chat_template = false;  // a request may bring its own
+  Json default_kwargs;               // of requests that do not set them: an object, or null
 };
 
 struct ChatRequest {
   SamplingFields fields;
   RequestedChat input;
 };
-ApiOr<ChatRequest> ParseChatRequest(const Json& body, const FieldLimits& limits);
+ApiOr<ChatRequest> ParseChatRequest(const Json& body, const FieldLimits& limits,
+                                    const ChatRules& rules = {});
 
 // Text, or token ids.
 using PromptInput = std::variant<std::string, std::vector<int32_t>>;
@@ -48,7 +56,7 @@ struct TokenizeRequest {
   bool add_special_tokens = true;
   bool return_token_strings = false;
 };
-ApiOr<TokenizeRequest> ParseTokenizeRequest(const Json& body);
+ApiOr<TokenizeRequest> ParseTokenizeRequest(const Json& body, const ChatRules& rules = {});
 
 struct DetokenizeRequest {
   std::string model;

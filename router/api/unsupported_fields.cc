@@ -134,11 +134,6 @@ void RefuseUnsupported(FieldReader& reader, Endpoint endpoint) {
   if (endpoint == Endpoint::kCompletions) return Refuse(reader, kCompletionsOnly);
   Refuse(reader, kChatOnly);
   RefuseTools(reader);
-  if (reader.Get("chat_template") != nullptr) {
-    reader.Fail(BadField("chat_template",
-                         "Chat template is passed with request, but --trust-request-chat-template "
-                         "is not set. Refused request with untrusted chat template."));
-  }
 }
 
 }  // namespace penstock

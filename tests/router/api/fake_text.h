@@ -32,7 +32,9 @@ class FakeText final : public ServedText {
   }
   absl::StatusOr<std::vector<int32_t>> EncodeChat(const RequestedChat& chat, bool) const override {
     if (!has_template) return absl::FailedPreconditionError("no template: give --chat-template");
-    std::string text;
+    if (!chat_error.ok()) return chat_error;
+    last_kwargs = chat.kwargs.Dump();
+    std::string text = chat.chat_template;
     for (const Json& message : chat.messages.as_array()) {
       const Json& content = *message.Find("content");
       text += message.Find("role")->as_string() + ": ";
@@ -65,6 +67,8 @@ class FakeText final : public ServedText {
 
   GenerationDefaults generation_defaults;
   bool has_template = true;
+  absl::Status chat_error;
+  mutable std::string last_kwargs;  // of the chat that was rendered last
 
  private:
   // Holds back an incomplete UTF-8 tail, as the real one.

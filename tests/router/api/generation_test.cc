@@ -248,6 +248,7 @@ TEST_F(GenerationTest, ClientGoneCancelsEveryChoice) {
 TEST_F(GenerationTest, StopStringCancelsTheWork) {
   ASSERT_TRUE(StartChat(R"(,"stop":["DEFG"],"logprobs":true)"));
   AcceptAll();
+  request(0).sink->OnStarted({.cached_tokens = 2});
   request(0).Step({'A', 'B', 'D', 'E', 'F', 'G', 'X', 'Y'});
   EXPECT_TRUE(request(0).cancelled);
   const Json answer = Answer();
@@ -255,6 +256,20 @@ TEST_F(GenerationTest, StopStringCancelsTheWork) {
   EXPECT_EQ(Choice(answer).Find("stop_reason")->as_string(), "DEFG");
   EXPECT_EQ(Choice(answer).Find("logprobs")->Find("content")->as_array().size(), 6u);
   EXPECT_EQ(answer.Find("usage")->Find("completion_tokens")->ToInt64(), 6);
+  EXPECT_EQ(answer.Find("usage")->Find("prompt_tokens_details")->Dump(), R"({"cached_tokens":2})");
+}
+
+// The worker that resumes a stream finds other blocks cached.
+TEST_F(GenerationTest, CachedTokensAreThoseOfTheFirstStart) {
+  ASSERT_TRUE(StartChat(""));
+  AcceptAll();
+  request(0).sink->OnStarted({.cached_tokens = 5});
+  request(0).Text("a");
+  request(0).sink->OnStarted({.cached_tokens = 0});
+  request(0).Text("b");
+  request(0).Finish(GenerationEnd::kEos);
+  EXPECT_EQ(Answer().Find("usage")->Find("prompt_tokens_details")->Dump(),
+            R"({"cached_tokens":5})");
 }
 
 TEST_F(GenerationTest, SingleTokenStopsGoDownAsIds) {
@@ -368,6 +383,51 @@ TEST_F(GenerationTest, DefaultsOfTheModelAndOfTheServer) {
   EXPECT_EQ(request(1).request.top_k, 0);
   EXPECT_EQ(request(1).request.max_tokens, 91) << "the rest of the context";
   exchange_->Leave();
+}
+
+TEST_F(GenerationTest, OverridesWinOverTheModelAndLoseToTheRequest) {
+  text_->generation_defaults = {.temperature = 0.6, .top_k = 40, .max_new_tokens = 7};
+  options_.generation_overrides = {.temperature = 0.1, .top_p = 0.8, .max_new_tokens = 5};
+  for (const bool model : {true, false}) {
+    options_.model_defaults = model;
+    ASSERT_TRUE(StartChat(R"(,"top_p":0.5)"));
+    const GenerationRequest& submit = pool_.requests.back()->request;
+    EXPECT_FLOAT_EQ(submit.temperature, 0.1f);
+    EXPECT_FLOAT_EQ(submit.top_p, 0.5f);
+    EXPECT_EQ(submit.top_k, model ? 40 : 0);
+    EXPECT_EQ(submit.max_tokens, 5);
+    exchange_->Leave();
+    executor_.RunAll();
+  }
+}
+
+TEST_F(GenerationTest, TemplateVariablesOfTheServerThenOfTheRequest) {
+  options_.chat_template_kwargs = *Json::Parse(R"({"enable_thinking":false,"a":1})");
+  ASSERT_TRUE(StartChat(""));
+  EXPECT_EQ(text_->last_kwargs, R"({"enable_thinking":false,"a":1})");
+  exchange_->Leave();
+  ASSERT_TRUE(StartChat(R"(,"chat_template_kwargs":{"a":2,"b":3})"));
+  EXPECT_EQ(text_->last_kwargs, R"({"enable_thinking":false,"a":2,"b":3})");
+  exchange_->Leave();
+}
+
+TEST_F(GenerationTest, ARequestsOwnTemplateNeedsTheFlag) {
+  EXPECT_FALSE(StartChat(R"(,"chat_template":"T")"));
+  EXPECT_EQ(error_.param, "chat_template");
+  EXPECT_NE(error_.message.find("--trust-request-chat-template"), std::string::npos);
+  options_.trust_request_chat_template = true;
+  ASSERT_TRUE(StartChat(R"(,"chat_template":"T")"));
+  EXPECT_EQ(request(0).request.prompt_ids.front(), 'T');
+  exchange_->Leave();
+}
+
+// Clients retry a 429: a template that takes too long must not be one.
+TEST_F(GenerationTest, ATemplateOverItsLimitsIsA400) {
+  text_->chat_error = absl::ResourceExhaustedError("the template took too many steps");
+  EXPECT_FALSE(StartChat(""));
+  EXPECT_EQ(error_.status, 400);
+  EXPECT_EQ(error_.code, "");
+  EXPECT_EQ(error_.retry_after_s, 0);
 }
 
 // Field case 36.

@@ -45,6 +45,33 @@ TEST(RouterOptionsTest, CorsLists) {
   EXPECT_NE(std::string(parsed.status().message()).find("--allowed-origins"), std::string::npos);
 }
 
+TEST(RouterOptionsTest, GenerationOverridesAndTemplateVariables) {
+  const RouterOptions options =
+      Good({"--override-generation-config", R"({"temperature":0.5,"top_k":-1,"max_new_tokens":9})",
+            "--default-chat-template-kwargs", R"({"enable_thinking":false})",
+            "--trust-request-chat-template"});
+  const GenerationDefaults& defaults = options.api.generation_overrides;
+  EXPECT_EQ(defaults.temperature, 0.5);
+  EXPECT_EQ(defaults.top_k, -1);
+  EXPECT_EQ(defaults.max_new_tokens, 9);
+  EXPECT_FALSE(defaults.top_p.has_value());
+  EXPECT_EQ(options.api.chat_template_kwargs.Dump(), R"({"enable_thinking":false})");
+  EXPECT_TRUE(options.api.trust_request_chat_template);
+  const auto message = [](const char* flag, const char* value) {
+    const auto parsed = Parse({flag, value});
+    return parsed.ok() ? std::string() : std::string(parsed.status().message());
+  };
+  for (const char* bad :
+       {"{\"temperature\":3}", "{\"temperature\":\"0.5\"}", "{\"top_k\":1.5}",
+        "{\"max_new_tokens\":0}", "{\"eos_token_id\":2}", "{\"top_p\":1e999}", "5", "{"}) {
+    EXPECT_NE(message("--override-generation-config", bad).find("--override-generation-config"),
+              std::string::npos)
+        << bad;
+  }
+  EXPECT_NE(message("--default-chat-template-kwargs", "7").find("--default-chat-template-kwargs"),
+            std::string::npos);
+}
+
 TEST(RouterOptionsTest, Environment) {
   setenv("VLLM_API_KEY", "secret", 1);
   setenv("PENSTOCK_PORT", "1234", 1);
