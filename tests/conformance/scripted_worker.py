@@ -2,6 +2,7 @@
 
 A script is a function (submit) -> iterable of actions, run in a thread of its own for each Submit:
     ("tokens", [ids])       one Step message with these tokens
+    ("started", cached)     how many prompt tokens were found cached, before the first token
     ("logprobs", [(id, logprob), ...])   of the next token, the sampled one first
     ("sleep", seconds)      stops early when the request is cancelled
     ("wait_cancel",)        until the request is cancelled
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from concurrent import futures
 
 import grpc
@@ -73,7 +75,7 @@ class _Request:
 class ScriptedWorker(worker_pb2_grpc.WorkerServicer):
     """Use as a context manager; `address` is where the router finds it."""
 
-    def __init__(self, model_folder, max_model_len=tiny_model.MAX_MODEL_LEN, name="scripted"):
+    def __init__(self, model_folder, max_model_len=tiny_model.MAX_MODEL_LEN, name="scripted", port=0):
         self.script = echo_budget
         self.submits = []          # every Submit, in order
         self.cancels = []          # request ids
@@ -88,14 +90,18 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServicer):
                                             ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
                                             ("grpc.http2.max_ping_strikes", 0)])
         worker_pb2_grpc.add_WorkerServicer_to_server(self, self._server)
-        self._port = self._server.add_insecure_port("127.0.0.1:0")
-        self.address = f"127.0.0.1:{self._port}"
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
+        self.address = f"127.0.0.1:{self.port}"
 
     def __enter__(self):
         self._server.start()
         return self
 
     def __exit__(self, *_):
+        self.stop()
+
+    def stop(self):
+        """Every session breaks, as when the process dies."""
         self._server.stop(grace=0).wait()
 
     def wait_for(self, condition, timeout=10):
@@ -132,11 +138,16 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServicer):
             max_queued_requests=1000)))
         requests = {}
         threading.Thread(target=self._read, args=(ups, requests, out), daemon=True).start()
+        heartbeat_due = time.monotonic()
         while context.is_active():
+            # Whatever else is said: a router leaves a worker out that it has not heard of for 4 s.
+            if time.monotonic() >= heartbeat_due:
+                heartbeat_due = time.monotonic() + 0.3
+                yield worker_pb2.SessionDown(heartbeat=self._load())
             try:
-                message = out.get(timeout=0.3)
+                message = out.get(timeout=max(0, heartbeat_due - time.monotonic()))
             except queue.Empty:
-                message = worker_pb2.SessionDown(heartbeat=self._load())
+                continue
             if message is None:
                 return
             if isinstance(message, _Broken):
@@ -203,6 +214,9 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServicer):
             elif kind == "finish":
                 finish = self._finish(request, action[1])
                 break
+            elif kind == "started":
+                out.put(worker_pb2.SessionDown(started=[worker_pb2.Started(
+                    request_id=request_id, cached_tokens=action[1])]))
             elif kind == "logprobs":
                 out.put(worker_pb2.SessionDown(logprobs=[generation_pb2.LogprobRecord(
                     request_id=request_id, index=request.index, rank=1,

@@ -304,6 +304,42 @@ class TestMessages:
         assert_error(chat(router, continue_final_message=True, add_generation_prompt=True,
                           messages=[*USER, {"role": "assistant", "content": "So"}]), 400)
 
+    def test_bos_once(self, bin_dir, tmp_path):
+        """Case 31: the chat template writes it, or the tokenizer adds it, never both."""
+        from .scripted_worker import ScriptedWorker
+        folder = tiny_model.write(tmp_path / "bos", bos="<|endoftext|>",
+                                  chat_template="{{ bos_token }}" + tiny_model.CHAT_TEMPLATE)
+        bos = tiny_model.SPECIAL_IDS["<|endoftext|>"]
+        with ScriptedWorker(folder) as begun, \
+                router_for(bin_dir, tmp_path, [begun.address], "--served-model-name", "tiny") as server:
+            assert chat(server, max_tokens=1)[0] == 200
+            asked = list(begun.submits[-1].prompt_ids)
+            assert asked[0] == bos and asked.count(bos) == 1
+            for prompt, rest in (("ab", [97, 98]), ("<|endoftext|>ab", [97, 98]), ("", [])):
+                result = post(server, "/v1/completions", {"model": "tiny", "prompt": prompt,
+                                                          "max_tokens": 1})
+                assert result[0] == 200, result
+                assert list(begun.submits[-1].prompt_ids) == [bos, *rest]
+            no_bos = post(server, "/v1/completions", {"model": "tiny", "prompt": "ab", "max_tokens": 1,
+                                                      "add_special_tokens": False})
+            assert no_bos[0] == 200 and list(begun.submits[-1].prompt_ids) == [97, 98]
+
+    def test_the_operators_template_variables(self, bin_dir, tmp_path):
+        from .scripted_worker import ScriptedWorker
+        folder = tiny_model.write(tmp_path / "kwargs",
+                                  chat_template="{{ mood }}{{ messages[0]['content'] }}")
+        with ScriptedWorker(folder) as told, router_for(
+                bin_dir, tmp_path, [told.address], "--served-model-name", "tiny",
+                "--default-chat-template-kwargs", '{"mood": "A"}', "--trust-request-chat-template",
+                "--override-generation-config", '{"temperature": 0.25}') as server:
+            for fields, text in (({}, b"Ahi"), ({"chat_template_kwargs": {"mood": "B"}}, b"Bhi"),
+                                 ({"chat_template": "T{{ mood }}"}, b"TA")):
+                assert chat(server, max_tokens=1, **fields)[0] == 200
+                ids = list(told.submits[-1].prompt_ids)
+                assert bytes(i for i in ids if i < 256) == text
+            assert told.submits[-1].params.sampling.temperature == 0.25
+            assert_error(chat(server, chat_template="{% if %}"), 400, param="messages")
+
     def test_a_model_without_template(self, bin_dir, tmp_path):
         from .scripted_worker import ScriptedWorker
         folder = tiny_model.write(tmp_path / "plain", chat_template=None)

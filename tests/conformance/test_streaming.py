@@ -1,6 +1,7 @@
 """Streams as the openai client sees them (field cases 1 to 9)."""
 
 import json
+import random
 import socket
 import threading
 import time
@@ -114,6 +115,37 @@ class TestClientGone:
         while router.metric("penstock_router_requests_in_flight") and time.monotonic() < deadline:
             time.sleep(0.05)
         assert router.metric("vllm:num_requests_running") == 0
+
+    def test_many_abandoned(self, worker, router):
+        """Case 60: nothing is left of requests whose clients leave at any moment."""
+        def script(_submit):
+            for _ in range(100):
+                yield ("tokens", [97])
+                yield ("sleep", 0.005)
+        worker.script = script
+        chance = random.Random(1)
+
+        def abandon(delays):
+            for delay in delays:
+                body = json.dumps({"model": "tiny", "prompt": "x" * 400, "max_tokens": 100,
+                                   "stream": delay > 0.02}).encode()
+                with socket.create_connection(("127.0.0.1", router.port)) as s:
+                    s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                              b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+                              % len(body) + body)
+                    time.sleep(delay)
+        threads = [threading.Thread(target=abandon, args=([chance.uniform(0, 0.05)
+                                                           for _ in range(30)],)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert worker.wait_for(lambda: not worker.running, 30)
+        deadline = time.monotonic() + 10
+        while router.metric("penstock_router_requests_in_flight") and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert router.metric("penstock_router_requests_in_flight") == 0
+        assert router.metric("vllm:num_requests_waiting") == 0
 
     def test_openai_stream_close(self, worker, router):
         def script(_submit):
@@ -248,6 +280,7 @@ class TestStops:
 
     def test_a_stop_ends_the_work_and_the_count(self, worker, router):
         def script(_submit):
+            yield ("started", 4)
             yield ("tokens", tiny_model.byte_ids(b"abXcde"))
             yield ("wait_cancel",)
         worker.script = script
@@ -256,6 +289,7 @@ class TestStops:
             model="tiny", messages=USER, stop=["X"], max_tokens=50, logprobs=False)
         assert answer.choices[0].message.content == "ab"
         assert answer.usage.completion_tokens == 3
+        assert answer.usage.prompt_tokens_details.cached_tokens == 4
         assert worker.wait_for(lambda: len(worker.cancels) > before)
 
     def test_stop_is_reported(self, worker, router):

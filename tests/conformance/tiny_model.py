@@ -47,8 +47,17 @@ def byte_ids(data):
     return list(data)
 
 
-def write(folder, eos=("<|im_end|>", "<|endoftext|>"), chat_template=CHAT_TEMPLATE):
-    """Writes the model's text files; no weights."""
+def begins_with(token):
+    """A post-processor that puts a token before every text."""
+    return {"type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": token, "type_id": 0}},
+                       {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {token: {"id": token, "ids": [SPECIAL_IDS[token]], "tokens": [token]}}}
+
+
+def write(folder, eos=("<|im_end|>", "<|endoftext|>"), chat_template=CHAT_TEMPLATE, bos=None):
+    """Writes the model's text files; no weights. bos: a token that begins every text."""
     tokenizer = {
         "version": "1.0",
         "added_tokens": [
@@ -59,7 +68,7 @@ def write(folder, eos=("<|im_end|>", "<|endoftext|>"), chat_template=CHAT_TEMPLA
         "normalizer": None,
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
                           "use_regex": True},
-        "post_processor": None,
+        "post_processor": begins_with(bos) if bos else None,
         "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
                     "use_regex": True},
         "model": {"type": "BPE", "dropout": None, "unk_token": None,
@@ -75,7 +84,7 @@ def write(folder, eos=("<|im_end|>", "<|endoftext|>"), chat_template=CHAT_TEMPLA
         "tie_word_embeddings": True, "torch_dtype": "float32",
         "eos_token_id": SPECIAL_IDS[eos[0]],
     }
-    tokenizer_config = {"eos_token": eos[0], "bos_token": "<|im_start|>",
+    tokenizer_config = {"eos_token": eos[0], "bos_token": bos or "<|im_start|>",
                         "tokenizer_class": "PreTrainedTokenizerFast"}
     if chat_template is not None:
         tokenizer_config["chat_template"] = chat_template
