@@ -57,8 +57,9 @@ class Measured:
             spent[name] = [b - a for a, b in zip(before[name], cpu_seconds(pid))]
         count, seconds = int(out[1]), float(out[3])
         user, system = spent["router"]
+        used = max(user + system, 1 / TICKS)
         print(f"{connections:5d} {mode}: {count} {out[0]} in {seconds:.2f} s = {count / seconds:,.0f}/s;  "
-              f"{count / (user + system):,.0f} per second of the router's CPU time "
+              f"{count / used:,.0f} per second of the router's CPU time "
               f"({user:.2f} s user, {system:.2f} s system);  worker {sum(spent['worker']):.2f} s",
               flush=True)
 
