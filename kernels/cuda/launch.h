@@ -1,7 +1,7 @@
 #pragma once
 
 // Launching with programmatic dependence (sm_90): a kernel may start while the one before it in the
-// stream still runs, and does what does not depend on it, such as loading weights. Such a kernel
+// stream still runs, and does what does not depend on it, such as loading old keys and values. Such a kernel
 // calls WaitForPrevious (device_math.cuh) before it touches anything that another kernel writes or
 // reads. On older cards a plain launch.
 
