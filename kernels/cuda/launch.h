@@ -1,9 +1,9 @@
 #pragma once
 
 // Launching with programmatic dependence (sm_90): a kernel may start while the one before it in the
-// stream still runs, and does what does not depend on it, such as loading old keys and values. Such a kernel
-// calls WaitForPrevious (device_math.cuh) before it touches anything that another kernel writes or
-// reads. On older cards a plain launch.
+// stream still runs, and does what does not depend on it, such as loading old keys and values. Such
+// a kernel calls WaitForPrevious (device_math.cuh) before it touches anything that another kernel
+// writes or reads. On older cards a plain launch.
 
 #include <cuda_runtime_api.h>
 
