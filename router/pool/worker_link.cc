@@ -1,6 +1,7 @@
 #include "router/pool/worker_link.h"
 
 #include <grpcpp/channel.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -36,7 +37,7 @@ void WorkerLink::Tick(Clock::time_point now) {
   bool connect = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (state_ == State::kIdle && now >= next_attempt_) {
+    if (state_ == State::kIdle && now >= next_attempt_ && HasSocketLocked()) {
       state_ = State::kFetching;
       fetching_ = true;
       connect = true;
@@ -48,6 +49,19 @@ void WorkerLink::Tick(Clock::time_point now) {
   }
   if (connect) StartFetch();
   if (const auto owner = changed ? owner_.lock() : nullptr) owner->OnReadyChanged();
+}
+
+// A local worker makes its socket when it has loaded the model. Trying before that would only start
+// gRPC's backoff, which then delays the moment it is there by up to a second.
+bool WorkerLink::HasSocketLocked() {
+  if (!address_.is_unix() || access(address_.unix_path.c_str(), F_OK) == 0) return true;
+  NoteReasonLocked("there is no socket yet: the worker is still starting, or not running");
+  return false;
+}
+
+void WorkerLink::NoteReasonLocked(const std::string& reason) {
+  if (reason_ != reason) LogWarning("worker unavailable address=%s reason=\"%s\"", name_, reason);
+  reason_ = reason;
 }
 
 void WorkerLink::StartFetch() {
@@ -74,10 +88,9 @@ void WorkerLink::OnFetched(absl::StatusOr<FetchedModel> model) {
 }
 
 void WorkerLink::RetryLaterLocked(const std::string& reason) {
-  if (reason_ != reason) LogWarning("worker unavailable address=%s reason=\"%s\"", name_, reason);
+  NoteReasonLocked(reason);
   state_ = State::kIdle;
   ready_ = false;
-  reason_ = reason;
   backoff_ = std::clamp(backoff_ * 2, kFirstBackoff, kMaxBackoff);
   next_attempt_ = Clock::now() + backoff_;
 }

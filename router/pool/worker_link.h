@@ -62,6 +62,8 @@ class WorkerLink final : public ClientSession::Listener,
   void TakeLoadLocked(const v1::Load& load);
   // Sets ready_ and reason_ from what is known; true when ready_ changed.
   bool JudgeLocked(Clock::time_point now);
+  bool HasSocketLocked();
+  void NoteReasonLocked(const std::string& reason);  // logs a change
   void RetryLaterLocked(const std::string& reason);
 
   const RpcAddress address_;
